@@ -60,7 +60,7 @@ class CheckpointFacts(NamedTuple):
 
     Attributes:
         mended: the entries that the file should have.
-        left: why the file is not replaced, or empty.
+        left: reason why the file is not replaced, or empty.
     """
 
     file: FileRef
@@ -74,7 +74,7 @@ CHECKPOINTS_RESULT: ResultKey[tuple[CheckpointFacts, ...]] = ResultKey("checkpoi
 
 
 class Checkpoints(Fix):
-    """Fix of the four offset checkpoints of the root: entries that a broker would trust, and that are not true."""
+    """Fix ``checkpoints``, which corrects untrue entries in the four offset checkpoints of the root."""
 
     name = "checkpoints"
     after = ("tail",)
@@ -84,7 +84,7 @@ class Checkpoints(Fix):
         """Compare the files with the log end offsets that the changes of earlier fixes lead to.
 
         Raises:
-            UsageError: a consent does not name an end that is gone.
+            UsageError: a consent does not name a missing log tail.
         """
         ends = log_ends(context.view, context.engine, context.analyses)
         now = {
@@ -127,8 +127,9 @@ class Checkpoints(Fix):
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
         """Return the rebuilt bytes of a damaged file.
 
-        The plan may have been made after a clean stop, whose marker is gone by now. So the file is built twice:
-        first with the entries of all missing log tails kept, then only with those that nobody consented to lose.
+        The plan may have been made after a clean stop whose marker is gone now. So the file is built twice: first with
+        the entries of all missing log tails, then only with those of partitions without other replicas. The digest in
+        the plan tells which of the two is right.
         """
         planned = {partition.folder: partition.changes for partition in work.plan.partitions}
         ends = log_ends(work.view, work.engine, changes=planned)
@@ -205,10 +206,10 @@ def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
     made, path = with_lines(data, change.lines), staging.folder.at(change.name)
     if made is None:
         raise StalePlanError(f"{path}: its lines are not those that the plan changes")
-    # What is past the log end is decided again, by the logs as they are by now.
+    # Entries past the log end are decided again, from the logs as they are now: apply may have changed them.
     mended = mend_offsets(KIND_OF[change.name], decode_offsets(data), log_ends(work.view, work.engine))
     if not set(change.lines) <= set(lines_between(mended.before, mended.entries)):
-        raise StalePlanError(f"{path}: the lines, worked out again, are not those of the plan")
+        raise StalePlanError(f"{path}: the entries, decided again, are not those of the plan")
     return made
 
 
@@ -227,11 +228,11 @@ def log_ends(
     """Return the log end offset of each partition, or None where it cannot be determined.
 
     Args:
-        engine: scans the last segments that are not known yet.
-        analyses: folder -> analysis of a partition: its logs are known, and so are the changes to them.
+        engine: engine that scans last segments without known facts.
+        analyses: folder -> analysis of a partition whose logs and changes are known.
         changes: folder -> changes after which the log end is wanted.
-        of: the partitions whose log end is wanted; all by default.
-        unread: receives folder -> why the last segment could not be read.
+        of: partitions whose log end is wanted; all by default.
+        unread: receives folder -> reason why the last segment could not be read.
     """
     from krepair.scan.scan import scan
 
@@ -282,7 +283,7 @@ def see_checkpoints(
     """Compare those of the four files that exist with the logs.
 
     Args:
-        ends: log end offset by partition, None where it is not known.
+        ends: log end offset by partition, None where it is unknown.
         held: folders whose recovery point and high watermark are not lowered.
     """
     checkpoints = []
@@ -317,7 +318,7 @@ def _gone_findings(gone: Iterable[MissingTail]) -> Iterator[Finding]:
 
 
 def checkpoint_findings(view: LogDir, checkpoints: Sequence[CheckpointFacts]) -> Iterator[Finding]:
-    """Yield what is wrong with the checkpoints of the root."""
+    """Yield the findings on the checkpoints of the root."""
     for checked in checkpoints:
         kind, mended = checked.mended.kind, checked.mended
         if mended.damage:
@@ -391,7 +392,7 @@ def moved_away(checkpoints: Sequence[CheckpointFacts]) -> str:
 
 
 def damage_text(mended: MendedOffsets) -> str:
-    """Return what is wrong with the file itself, in one line."""
+    """Return the damage of the file itself, in one line."""
     first = mended.damage[0]
     more = f" and {len(mended.damage) - 1} more damaged lines" if len(mended.damage) > 1 else ""
     return f"{first.text}{more}"

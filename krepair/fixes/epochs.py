@@ -46,25 +46,27 @@ _FEW = 3
 
 
 class Epochs(Fix):
-    """``leader-epoch-checkpoint``, rebuilt by merging what it says with what the log shows."""
+    """Fix ``epochs``, which rebuilds ``leader-epoch-checkpoint`` from its valid entries and the epochs in the log."""
 
     name = "epochs"
     reads_logs = True
     after = ("tail",)
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Hold the checkpoints against the logs, which are scanned where they are not yet."""
+        """Compare the checkpoints with the logs, scanning logs that were not read before."""
         looked = partitions_to_analyze(analyses, purpose)
         for analysis in looked:
             if waits_for_swap(analysis.partition, analysis.settings):
                 analysis.put(EPOCHS_RESULT, see_epochs_file(analysis.partition))
-        touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
+        touched = [
+            analysis for analysis in looked if not why_not_looked_at(analysis.partition, analysis.settings)
+        ]
         read_logs(context, touched)
         for analysis in touched:
-            seen = see_epochs(context, analysis)
-            analysis.put(EPOCHS_RESULT, seen)
-            if seen.digest:
-                analysis.digests[LEADER_EPOCH_CHECKPOINT] = seen.digest
+            facts = see_epochs(context, analysis)
+            analysis.put(EPOCHS_RESULT, facts)
+            if facts.digest:
+                analysis.digests[LEADER_EPOCH_CHECKPOINT] = facts.digest
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR401, KR402 and KR411, and the checkpoint to replace."""
@@ -72,15 +74,17 @@ class Epochs(Fix):
         waiting = None if apart is None else apart.result(EPOCHS_RESULT)
         if waiting is not None and waiting.merged.needed:
             return skipped_for_leftovers(analysis, "leader epochs")
-        seen = analysis.result(EPOCHS_RESULT)
-        return Proposal() if seen is None else Proposal(_findings(analysis, seen), *_changes(analysis, seen))
+        facts = analysis.result(EPOCHS_RESULT)
+        return (
+            Proposal() if facts is None else Proposal(_findings(analysis, facts), *_changes(analysis, facts))
+        )
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
         analysis = work.analysis(staging, work.all_facts(staging))
-        seen = see_epochs(work.context, analysis)
-        if digest_bytes(seen.merged.data) != change.digest_after:  # a plan of 1.0.0 that was begun goes on
-            seen = see_epochs(work.context, analysis, doubts=False)
-        return Made(seen.merged.data, seen.left)
+        facts = see_epochs(work.context, analysis)
+        if digest_bytes(facts.merged.data) != change.digest_after:  # a plan that 1.0.0 has begun must resume
+            facts = see_epochs(work.context, analysis, doubts=False)
+        return Made(facts.merged.data, facts.left)
 
 
 EPOCHS = Epochs()
@@ -97,12 +101,12 @@ def log_start_of(log_dir: LogDir, partition: Partition, segments: Sequence[Segme
 
 
 class EpochsFile(NamedTuple):
-    """The checkpoint of a partition.
+    """Leader epoch checkpoint of a partition.
 
     Attributes:
-        recorded: what it says.
-        digest: of its bytes; empty if there is none, or if they could not be read.
-        wrong: why it could not be read, or empty.
+        recorded: entries and damage of the file.
+        digest: digest of the file's bytes; empty if there is no file, or if it could not be read.
+        wrong: reason why the file could not be read, or empty.
     """
 
     recorded: Recorded
@@ -131,19 +135,19 @@ def read_epochs_file(partition: Partition) -> EpochsFile:
 
 
 def see_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: bool = True) -> EpochFacts:
-    """Merge what is on disk with what the log shows, as it will be after the changes proposed so far."""
+    """Merge the file's entries with the epochs in the log, as the log will be after the changes proposed so far."""
     partition, segments = analysis.partition, analysis.segments_after
-    summaries = [one.summary for one in segments]
+    summaries = [facts.summary for facts in segments]
     file = read_epochs_file(partition)
-    left = file.wrong or next(
-        (one.text for one in file.recorded.damage if isinstance(one, UnknownVersion)), ""
+    reason = file.wrong or next(
+        (damage.text for damage in file.recorded.damage if isinstance(damage, UnknownVersion)), ""
     )
     if not segments or len(segments) != len(parts_after(partition, analysis.changes)):
-        left = left or "not all of its segments could be read"
+        reason = reason or "not all of its segments could be read"
     elif _offsets_go_back(segments):
-        left = left or "the offsets of its log go back, so no start of an epoch is certain (--fix tail)"
+        reason = reason or "the offsets of its log go back, so no start of an epoch is certain (--fix tail)"
     elif clears_history(summaries):
-        left = left or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
+        reason = reason or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
     log_start = log_start_of(context.view, partition, segments)
     log = epochs_of_log(
         summaries,
@@ -153,14 +157,14 @@ def see_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: bool = 
         doubts=doubts,
     )
     merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
-    return EpochFacts(file.recorded, merged, file.digest, left, file.wrong, log.doubted)
+    return EpochFacts(file.recorded, merged, file.digest, reason, file.wrong, log.doubted)
 
 
 def see_epochs_file(partition: Partition) -> EpochFacts:
-    """Return whether a broker reads the file, where a swap has yet to become a segment."""
+    """Return the facts that the file shows by itself, while a swap has yet to become a segment."""
     file = read_epochs_file(partition)
     judged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)).decisions
-    negative = tuple(one for one in judged if one.reason is EpochReason.NEGATIVE)
+    negative = tuple(decision for decision in judged if decision.reason is EpochReason.NEGATIVE)
     merged = MergedEpochs((), negative, bool(file.recorded.damage) or bool(negative))
     waiting = "a .swap in its folder has to become a segment first (--fix leftovers)"
     return EpochFacts(file.recorded, merged, file.digest, file.wrong or waiting, file.wrong)
@@ -168,27 +172,29 @@ def see_epochs_file(partition: Partition) -> EpochFacts:
 
 def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:
     """Return whether a batch lies behind a greater offset, or has an offset that its segment cannot hold."""
-    return any(one.summary.damage in {D_OFFSET_ORDER, D_OFFSET_RANGE} for one in segments) or any(
-        one.summary.last_offset >= later.base_offset for one, later in itertools.pairwise(segments)
+    return any(facts.summary.damage in {D_OFFSET_ORDER, D_OFFSET_RANGE} for facts in segments) or any(
+        facts.summary.last_offset >= later.base_offset for facts, later in itertools.pairwise(segments)
     )
 
 
-def rule_of(seen: EpochFacts) -> str:
+def rule_of(facts: EpochFacts) -> str:
     """Return KR401 for a file that is damaged, empty or missing, KR402 for one that the log contradicts."""
-    return "KR402" if seen.recorded.intact else "KR401"
+    return "KR402" if facts.recorded.intact else "KR401"
 
 
-def _findings(analysis: PartitionAnalysis, seen: EpochFacts) -> Iterator[Finding]:
-    recorded, merged = seen.recorded, seen.merged
-    yield from _doubted_findings(analysis, seen)
-    if seen.unread:
-        if analysis.partition.leader_epoch_checkpoint is not None:  # else something else has its name: KR606
-            yield Finding(rule="KR308", partition=analysis.partition.folder, evidence=seen.unread)
+def _findings(analysis: PartitionAnalysis, facts: EpochFacts) -> Iterator[Finding]:
+    recorded, merged = facts.recorded, facts.merged
+    yield from _doubted_findings(analysis, facts)
+    if facts.unread:
+        if (
+            analysis.partition.leader_epoch_checkpoint is not None
+        ):  # otherwise no regular file has its name: KR606
+            yield Finding(rule="KR308", partition=analysis.partition.folder, evidence=facts.unread)
         return
     if merged.needed and not recorded.intact:
         first = recorded.damage[0] if recorded.damage else None
         unknown = isinstance(first, UnknownVersion)
-        texts = [_state_of(seen)] if unknown else [_state_of(seen), _summary(seen) + _left(seen)]
+        texts = [_state_of(facts)] if unknown else [_state_of(facts), _summary(facts) + _left(facts)]
         damaged = Finding(
             rule="KR401",
             partition=analysis.partition.folder,
@@ -199,30 +205,32 @@ def _findings(analysis: PartitionAnalysis, seen: EpochFacts) -> Iterator[Finding
             evidence="; ".join(filter(None, texts)),
         )
         yield of_version(damaged, unknown=unknown)
-    told = [one for one in merged.decisions if one.conflict]
-    missing = [one for one in merged.decisions if recorded.intact and _added(one)]
-    # Where what is recorded stays as it is, nothing has to be done: compaction took the batches, not the truth.
-    if merged.needed and (told or recorded.intact):
-        trivial = [one for one in merged.decisions if one.trivial]
-        text = "; ".join(one.text for one in [*told, *missing, *trivial][:_FEW]) or _summary(seen)
+    conflicts = [decision for decision in merged.decisions if decision.conflict]
+    missing = [decision for decision in merged.decisions if recorded.intact and _added(decision)]
+    # If the recorded entries stay as they are, nothing has to be done: compaction removed the batches that prove them.
+    if merged.needed and (conflicts or recorded.intact):
+        trivial = [decision for decision in merged.decisions if decision.trivial]
+        text = "; ".join(decision.text for decision in [*conflicts, *missing, *trivial][:_FEW]) or _summary(
+            facts
+        )
         yield Finding(
             rule="KR402",
             partition=analysis.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
-            # The rest a broker does by itself when it loads the file, and followers get the same answers.
-            severity=None if told or missing else Severity.INFORMATION,
-            evidence=f"{count_text(len(told), 'contradiction')}, {count_text(len(missing), 'epoch')} missing: "
-            f"{text}{_left(seen)}",
+            # A broker corrects the rest by itself when it loads the file, and followers get the same answers.
+            severity=None if conflicts or missing else Severity.INFORMATION,
+            evidence=f"{count_text(len(conflicts), 'contradiction')}, {count_text(len(missing), 'epoch')} missing: "
+            f"{text}{_left(facts)}",
         )
 
 
-def _doubted_findings(analysis: PartitionAnalysis, seen: EpochFacts) -> Iterator[Finding]:
-    if not seen.doubted:
+def _doubted_findings(analysis: PartitionAnalysis, facts: EpochFacts) -> Iterator[Finding]:
+    if not facts.doubted:
         return
-    first, others = seen.doubted[0], len(seen.doubted) - 1
+    first, others = facts.doubted[0], len(facts.doubted) - 1
     around = [
-        f"{what} {epoch}"
-        for what, epoch in (
+        f"{place} {epoch}"
+        for place, epoch in (
             ("the batch before it", first.before),
             ("the batch after it", first.after),
             (f"{LEADER_EPOCH_CHECKPOINT} begins there", first.recorded),
@@ -241,16 +249,16 @@ def _doubted_findings(analysis: PartitionAnalysis, seen: EpochFacts) -> Iterator
     )
 
 
-def _left(seen: EpochFacts) -> str:
-    return f"; left as it is: {seen.left}" if seen.left else ""
+def _left(facts: EpochFacts) -> str:
+    return f"; left as it is: {facts.left}" if facts.left else ""
 
 
-def _added(one: EpochDecision) -> bool:
-    return one.reason in {EpochReason.LOG, EpochReason.LOG_LATE}
+def _added(decision: EpochDecision) -> bool:
+    return decision.reason in {EpochReason.LOG, EpochReason.LOG_LATE}
 
 
-def _state_of(seen: EpochFacts) -> str:
-    recorded = seen.recorded
+def _state_of(facts: EpochFacts) -> str:
+    recorded = facts.recorded
     if not recorded.exists:
         return "the file is missing"
     if not recorded.damage:
@@ -260,13 +268,15 @@ def _state_of(seen: EpochFacts) -> str:
     return f"{first.text}{reads}"
 
 
-def _summary(seen: EpochFacts) -> str:
+def _summary(facts: EpochFacts) -> str:
     """Return what the new file is built from, in one line."""
-    merged = seen.merged
+    merged = facts.merged
     if not merged.entries:
         return ""
-    kept = sum(one.reason in {EpochReason.RECORDED, EpochReason.UNPROVEN} for one in merged.decisions)
-    added = sum(_added(one) for one in merged.decisions)
+    kept = sum(
+        decision.reason in {EpochReason.RECORDED, EpochReason.UNPROVEN} for decision in merged.decisions
+    )
+    added = sum(_added(decision) for decision in merged.decisions)
     text = (
         f"{count_text(len(merged.entries), 'entry', 'entries')}: {kept} of those recorded, {added} that the "
         f"log shows"
@@ -279,37 +289,43 @@ def _summary(seen: EpochFacts) -> str:
 
 
 def _changes(
-    analysis: PartitionAnalysis, seen: EpochFacts
+    analysis: PartitionAnalysis, facts: EpochFacts
 ) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """Return the checkpoint to replace, if necessary, and what the reviewer must know of each entry."""
-    notes = tuple(f"leader epochs: {text}" for text in _notes(seen))
-    if not seen.mends:
-        return (), (*notes, f"its leader epochs are left alone: {seen.left}") if seen.left else notes
+    """Return the checkpoint to replace, if necessary, and notes for the reviewer on its entries."""
+    notes = tuple(f"leader epochs: {text}" for text in _notes(facts))
+    if not facts.mends:
+        return (), (*notes, f"its leader epochs are left alone: {facts.left}") if facts.left else notes
     folder, file, data = (
         analysis.partition.folder,
         analysis.partition.leader_epoch_checkpoint,
-        seen.merged.data,
+        facts.merged.data,
     )
-    state = "the log says otherwise" if seen.recorded.intact else _state_of(seen)
-    reason = f"{state}; {_summary(seen)}"
-    change = made_anew(folder, LEADER_EPOCH_CHECKPOINT, file, data, rule_of(seen), reason)
+    state = "the log says otherwise" if facts.recorded.intact else _state_of(facts)
+    reason = f"{state}; {_summary(facts)}"
+    change = made_anew(folder, LEADER_EPOCH_CHECKPOINT, file, data, rule_of(facts), reason)
     return (change,), notes
 
 
-def _notes(seen: EpochFacts) -> list[str]:
-    told = [one for one in seen.merged.decisions if one.reason not in {EpochReason.RECORDED, EpochReason.LOG}]
-    lines = [
-        f"{one.text}{'' if one.conflict else ', trivial' if one.trivial else ''}"
-        for one in told[:_SHOWN_AT_MOST]
+def _notes(facts: EpochFacts) -> list[str]:
+    decisions = [
+        decision
+        for decision in facts.merged.decisions
+        if decision.reason not in {EpochReason.RECORDED, EpochReason.LOG}
     ]
-    if len(told) > _SHOWN_AT_MOST:
-        lines.append(f"{count_text(len(told) - _SHOWN_AT_MOST, 'more entry', 'more entries')} like these")
-    if any(one.conflict and one.start is None for one in told):
+    lines = [
+        f"{decision.text}{'' if decision.conflict else ', trivial' if decision.trivial else ''}"
+        for decision in decisions[:_SHOWN_AT_MOST]
+    ]
+    if len(decisions) > _SHOWN_AT_MOST:
+        lines.append(
+            f"{count_text(len(decisions) - _SHOWN_AT_MOST, 'more entry', 'more entries')} like these"
+        )
+    if any(decision.conflict and decision.start is None for decision in decisions):
         lines.append(
             "a follower that trusted a contradicted entry may have cut its log elsewhere: "
             "compare the replicas before this one leads (KIP-101, KIP-279)"
         )
-    if seen.merged.may_be_late:
+    if facts.merged.may_be_late:
         lines.append(
             "a late start makes a follower that lags keep records that this leader never had: "
             "if another replica has its checkpoint, take the starts from there"

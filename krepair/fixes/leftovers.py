@@ -1,4 +1,4 @@
-"""Fix ``leftovers``: files that brokers left in partition folders, as findings and as changes of a plan."""
+"""Fix ``leftovers``: find files that brokers left behind in partition folders, and plan what becomes of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class SwapFacts(NamedTuple):
-    """One pending swap, which was read whole.
+    """One pending swap that was read whole.
 
     Attributes:
         pending: contents of the swap.
@@ -67,16 +67,16 @@ class SwapFacts(NamedTuple):
 
 
 class LeftoverFacts(NamedTuple):
-    """Leftovers of one partition, and what becomes of them.
+    """Leftovers of one partition, and the decisions on them.
 
     Attributes:
-        swaps: what becomes of its swaps.
-        makes: base offset of a swap -> the indexes made for it.
-        removals: files that go, in the order in which they go.
+        swaps: decision on the partition's swaps.
+        makes: base offset of a swap -> indexes to build for it.
+        removals: files to remove, in the order of removal.
         left: reason for doing nothing in this partition, or empty.
-        damaged: base offsets of live segments that are not valid to their ends.
-        renames: index swaps without their log that take the place of an index that is missing.
-        copies: names of segments that the next start deletes, and that stay -> why.
+        damaged: base offsets of live segments that are damaged before their ends.
+        renames: index swaps without a log swap that replace a missing index.
+        copies: file name of a deleted segment that stays, although the next start deletes it -> reason.
     """
 
     swaps: SwapDecision = SwapDecision()
@@ -89,11 +89,11 @@ class LeftoverFacts(NamedTuple):
 
 
 class IndexSwaps(NamedTuple):
-    """The index swaps of one partition that have no log swap, and whose segment is there.
+    """Index swaps of one partition that have a segment but no log swap.
 
     Attributes:
-        renames: true ones whose index is missing.
-        left: why the partition is left as it is, or empty.
+        renames: correct index swaps whose index is missing.
+        left: reason for skipping the partition, or empty.
     """
 
     renames: tuple[FileRef, ...] = ()
@@ -103,16 +103,18 @@ class IndexSwaps(NamedTuple):
 LEFTOVERS_RESULT: ResultKey[LeftoverFacts] = ResultKey("leftovers")
 RULE = "KR601"
 _COMPARE: Final = Next.of("compare", "ID=LOGDIR", "ID=FACTS")
-"""Where one replica cannot tell, another one can."""
+"""Command for swaps on which this replica alone proves nothing."""
 
 _FIRST: Final = frozenset({"deleted", "void swap", "cleaned"})
-"""Kinds of removals before the swaps are finished; a void swap goes before the ``.cleaned`` that makes it void."""
+"""Kinds of files that are removed before swaps are finished. A void swap goes before the ``.cleaned`` that makes it
+void: without the ``.cleaned``, a start in between would complete the swap over the segments.
+"""
 
 SWAPS: Final = Kind("finished swaps", "every batch, and its indexes", is_log=True)
 
 
 class Leftovers(Fix):
-    """Fix of files that brokers left: finish a swap where that is possible, remove what a start deletes."""
+    """Fix ``leftovers``, which finishes swaps where that is safe, and removes files that a start would delete."""
 
     name = "leftovers"
 
@@ -125,20 +127,27 @@ class Leftovers(Fix):
         return bool(log_swaps(partition))
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Look at what is left behind.
+        """Read each swap whole, and decide on all leftovers.
 
-        The segments of partitions with a ``.log.swap`` are scanned where they are not yet. Each swap is read whole.
-        So are those of one with a ``.log.deleted`` behind its last segment.
+        Segments that were not read before are scanned, in partitions with a ``.log.swap`` or with a ``.log.deleted``
+        behind the last segment.
         """
-        touched = [one for one in analyses if holds_leftovers(one.partition) and not one.is_read_only]
-        with_swaps = [one for one in touched if log_swaps(one.partition)]
-        read_logs(context, [*with_swaps, *(one for one in touched if _deleted_behind(one))])
+        touched = [
+            analysis
+            for analysis in analyses
+            if holds_leftovers(analysis.partition) and not analysis.is_read_only
+        ]
+        with_swaps = [analysis for analysis in touched if log_swaps(analysis.partition)]
+        read_logs(context, [*with_swaps, *(analysis for analysis in touched if _deleted_behind(analysis))])
         items = [
             _item(
-                place_of(context.view, one.partition), one.partition, swap, one.settings.index_interval_bytes
+                place_of(context.view, analysis.partition),
+                analysis.partition,
+                swap,
+                analysis.settings.index_interval_bytes,
             )
-            for one in with_swaps
-            for swap in log_swaps(one.partition)
+            for analysis in with_swaps
+            for swap in log_swaps(analysis.partition)
         ]
         read = _look_at_swaps(items, context.engine)
         alone = _look_at_index_swaps(context, touched)
@@ -149,32 +158,32 @@ class Leftovers(Fix):
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR601, the swaps to finish and the files to remove."""
-        findings, seen = leftover_findings(analysis), analysis.result(LEFTOVERS_RESULT)
-        if seen is None:
+        findings, facts = leftover_findings(analysis), analysis.result(LEFTOVERS_RESULT)
+        if facts is None:
             return Proposal(findings)
-        sides = tuple(f"leftovers: {name}: {side}" for name, side in seen.swaps.sides)
-        if seen.left:
-            notes = (*sides, f"its leftovers are left alone: {seen.left}")
+        sides = tuple(f"leftovers: {name}: {side}" for name, side in facts.swaps.sides)
+        if facts.left:
+            notes = (*sides, f"its leftovers are left alone: {facts.left}")
             return Proposal(
-                findings, notes=notes, left=LeftAlone("leftovers", seen.left, _COMPARE, damaged=True)
+                findings, notes=notes, left=LeftAlone("leftovers", facts.left, _COMPARE, damaged=True)
             )
         folder = analysis.partition.folder
         # Finishing a swap, and its undo, use the names .deleted and .cleaned of the segments that it replaces. Files of
-        # a killed broker that have these names are taken out first, so undo puts them back last.
+        # a killed broker with these names are removed first, so undo restores them last.
         before, behind = (
             [
                 removed(folder, each.file, RULE, each.why)
-                for each in seen.removals
+                for each in facts.removals
                 if (each.kind in _FIRST) is first
             ]
             for first in (True, False)
         )
-        completions = [_completion(analysis, seen, one) for one in seen.swaps.completions]
+        completions = [_completion(analysis, facts, completion) for completion in facts.swaps.completions]
         try:
-            renames = [_renamed(folder, swap) for swap in seen.renames]
+            renames = [_renamed(folder, swap) for swap in facts.renames]
         except OSError as error:
             return Proposal(findings, left=LeftAlone("unreadable", f"{folder}: {why(error)}", damaged=True))
-        stays = (f"leftovers: {name} stays: {why}" for name, why in seen.copies.items())
+        stays = (f"leftovers: {name} stays: {why}" for name, why in facts.copies.items())
         return Proposal(findings, (*before, *completions, *renames, *behind), (*sides, *stays))
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
@@ -232,9 +241,9 @@ LEFTOVERS = Leftovers()
 
 
 def holds_leftovers(partition: Partition) -> bool:
-    """Return whether there is a file that the next start finishes or deletes."""
-    left = any(leftover.kind != "foreign" for leftover in partition.leftovers)
-    return not partition.unreadable and (left or bool(partition.orphan_indexes))
+    """Return whether the partition has a file that the next start completes or deletes."""
+    has_leftovers = any(leftover.kind != "foreign" for leftover in partition.leftovers)
+    return not partition.unreadable and (has_leftovers or bool(partition.orphan_indexes))
 
 
 def _see(
@@ -245,17 +254,17 @@ def _see(
     decision, damaged = SwapDecision(), frozenset[int]()
     if swaps:
         live = _live(analysis)
-        damaged = frozenset(one.base_offset for one in live if one.damaged)
+        damaged = frozenset(segment.base_offset for segment in live if segment.damaged)
         decision = decide_swaps([swap.pending for swap in swaps], live, _cleaned_bases(partition), version)
         if not decision.left and len(live) != len(partition.segments):
             decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
-    left = _why_left_alone(partition) or decision.left or indexes.left
-    if left:
-        return LeftoverFacts(decision, makes, (), left, damaged)
+    reason = _why_left_alone(partition) or decision.left or indexes.left
+    if reason:
+        return LeftoverFacts(decision, makes, (), reason, damaged)
     logs = frozenset(swap.base_offset for swap in log_swaps(partition))
     removals = decide_removals(partition.leftovers, partition.orphan_indexes, logs, decision, version)
     copies = _only_copies(analysis, decision)
-    goes = tuple(one for one in removals if one.file.name not in copies)
+    goes = tuple(removal for removal in removals if removal.file.name not in copies)
     return LeftoverFacts(decision, makes, goes, damaged=damaged, renames=indexes.renames, copies=copies)
 
 
@@ -275,12 +284,12 @@ def _live(analysis: PartitionAnalysis) -> list[LiveSegment]:
 
 def log_swaps(partition: Partition) -> list[Leftover]:
     """Return a partition's ``.log.swap`` files with names as a broker writes them, ascending."""
-    found = [
+    swaps = [
         leftover
         for leftover in partition.leftovers
         if leftover.kind == "swap" and leftover.file.name == f"{log_name(max(leftover.base_offset, 0))}{SWAP}"
     ]
-    return sorted(found, key=lambda each: each.base_offset)
+    return sorted(swaps, key=lambda each: each.base_offset)
 
 
 def _item(place: Place, partition: Partition, swap: Leftover, interval_bytes: int) -> SwapItem:
@@ -308,19 +317,19 @@ def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[
     from krepair.rewrite.swaps import look_at_swap
 
     results = dict(engine.map(look_at_swap, items))
-    seen: dict[str, list[SwapFacts]] = {}
+    by_folder: dict[str, list[SwapFacts]] = {}
     for index, item in enumerate(items):
-        found = results[index]
+        contents = results[index]
         pending = PendingSwap(
             base_offset=item.base_offset,
-            end_offset=found.end_offset,
+            end_offset=contents.end_offset,
             log_bytes=item.size,
-            batches=found.batches,
-            problem=found.problem,
-            missing=found.missing,
+            batches=contents.batches,
+            problem=contents.problem,
+            missing=contents.missing,
         )
-        seen.setdefault(item.place.folder, []).append(SwapFacts(pending, found.makes))
-    return seen
+        by_folder.setdefault(item.place.folder, []).append(SwapFacts(pending, contents.makes))
+    return by_folder
 
 
 def _index_swaps(partition: Partition) -> Iterator[tuple[Segment, Leftover, str]]:
@@ -342,13 +351,15 @@ def _index_swaps(partition: Partition) -> Iterator[tuple[Segment, Leftover, str]
 
 
 def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, IndexSwaps]:
-    """Return partition folder -> what becomes of its index swaps; only their logs show whether they are right."""
-    work = [(analysis, *one) for analysis in analyses for one in _index_swaps(analysis.partition)]
+    """Return partition folder -> decision on its index swaps, which only a reading of their logs can prove right."""
+    work = [
+        (analysis, *index_swap) for analysis in analyses for index_swap in _index_swaps(analysis.partition)
+    ]
     if not work:
         return {}
     from krepair.rewrite.indexes.segment import InspectItem, LookItem, look_at_segment
 
-    asked = (
+    items = (
         (
             (analysis, segment, swap, suffix),
             LookItem(
@@ -366,15 +377,15 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
         )
         for analysis, segment, swap, suffix in work
     )
-    found: dict[str, IndexSwaps] = {}
-    for (analysis, segment, swap, suffix), result in context.engine.each(look_at_segment, asked):
+    by_folder: dict[str, IndexSwaps] = {}
+    for (analysis, segment, swap, suffix), result in context.engine.each(look_at_segment, items):
         folder = analysis.partition.folder
-        known = found.get(folder, IndexSwaps())
+        known = by_folder.get(folder, IndexSwaps())
         is_missing = not any(file.name == swap.file.name.removesuffix(SWAP) for file in segment.files())
-        left = _why_index_swap_stays(result, swap.file.name, suffix, is_missing=is_missing)
-        renames = (*known.renames, swap.file) if is_missing and not left else known.renames
-        found[folder] = IndexSwaps(renames, known.left or left)
-    return found
+        reason = _why_index_swap_stays(result, swap.file.name, suffix, is_missing=is_missing)
+        renames = (*known.renames, swap.file) if is_missing and not reason else known.renames
+        by_folder[folder] = IndexSwaps(renames, known.left or reason)
+    return by_folder
 
 
 def _why_index_swap_stays(result: LookResult, name: str, suffix: str, *, is_missing: bool) -> str:
@@ -382,21 +393,21 @@ def _why_index_swap_stays(result: LookResult, name: str, suffix: str, *, is_miss
     scanned, inspected = result.scan, result.inspect
     later = "a broker of 3.0 or later renames it at its start: start one, or move it out of the folder"
     if isinstance(scanned, Failed) or isinstance(inspected, Failed) or not scanned.summary.is_whole:
-        return f"{name}: the log of its segment is damaged, so it cannot be told whether it is true; {later}"
+        return f"{name}: the log of its segment is damaged, so nothing proves the index; {later}"
     problem = next((text for of, _, _, text in inspected.problems if of == suffix), "")
     if problem and is_missing:
         return (
-            f"{name}: it is not true ({problem}), and the index that it would become is missing; move it out of the "
+            f"{name}: it is wrong ({problem}), and the index that it would become is missing; move it out of the "
             "folder, then --fix index=regenerate"
         )
     return ""
 
 
 def _renamed(folder: str, swap: FileRef) -> ReplaceFile:
-    """Return the change that makes a swap the index; the swap itself is removed after it.
+    """Return the change that creates the index from its swap; the swap itself is removed after it.
 
     Raises:
-        OSError: it could not be read.
+        OSError: the swap could not be read.
     """
     data = read_whole(swap.path, swap.size + 1)
     why_made = "an index swap without its log, of an index that is missing: a broker since 3.0 renames it"
@@ -408,7 +419,7 @@ def _cleaned_bases(partition: Partition) -> list[int]:
 
 
 def _why_left_alone(partition: Partition) -> str:
-    """Return why the files of a folder forbid any decision on its leftovers, or empty."""
+    """Return why the files of a folder forbid every decision on its leftovers, or empty."""
     return (
         half_done(partition)
         or no_brokers_name(partition.leftovers, partition.specials)
@@ -418,30 +429,31 @@ def _why_left_alone(partition: Partition) -> str:
 
 def _deleted_behind(analysis: PartitionAnalysis) -> list[Leftover]:
     """Return each ``.log.deleted`` behind the last segment and below the recorded high watermark."""
-    last = max((one.base_offset for one in analysis.partition.segments), default=-1)
+    last = max((segment.base_offset for segment in analysis.partition.segments), default=-1)
     return [
-        one
-        for one in analysis.partition.leftovers
-        if one.kind == "deleted"
-        and parse_file_name(one.file.name).kind is FileKind.LOG
-        and last < one.base_offset < analysis.high_watermark
-        and one.file.size
+        leftover
+        for leftover in analysis.partition.leftovers
+        if leftover.kind == "deleted"
+        and parse_file_name(leftover.file.name).kind is FileKind.LOG
+        and last < leftover.base_offset < analysis.high_watermark
+        and leftover.file.size
     ]
 
 
 def _only_copies(analysis: PartitionAnalysis, decision: SwapDecision) -> dict[str, str]:
     """Return name -> reason of each file that a start deletes, but that may hold the only copy of records.
 
-    Retention deletes below the log start, a cleaner deletes what it has rewritten. A follower that truncates
-    deletes behind its log end, but never a committed record.
+    Retention deletes segments below the log start, a cleaner those that it has rewritten. A follower that truncates
+    deletes behind its log end, but never a committed record. So a committed record in such a file has no other cause
+    than a start that lost it.
     """
-    swapped = (one.swap.end_offset for one in decision.completions)
+    swapped = (completion.swap.end_offset for completion in decision.completions)
     end = max((log_end_of(analysis.segments), *swapped))
     return {
-        one.file.name: f"the log ends at {end} and the recorded high watermark is {analysis.high_watermark}, so it may "
-        "hold the only copy of committed records: move it out of the log directory, or fetch the partition anew"
-        for one in _deleted_behind(analysis)
-        if one.base_offset >= end
+        leftover.file.name: f"the log ends at {end} and the recorded high watermark is {analysis.high_watermark}, so "
+        "it may hold the only copy of committed records: move it out of the log directory, or fetch the partition again"
+        for leftover in _deleted_behind(analysis)
+        if leftover.base_offset >= end
     }
 
 
@@ -469,11 +481,11 @@ def _txn_swap_alone(partition: Partition) -> str:
     return ""
 
 
-def _same_bytes(one: FileRef, other: FileRef | None) -> bool:
-    if other is None or one.size != other.size:
+def _same_bytes(swap_file: FileRef, other: FileRef | None) -> bool:
+    if other is None or swap_file.size != other.size:
         return False
     try:
-        first, second = (read_whole(file.path, txn_index.AT_MOST_BYTES) for file in (one, other))
+        first, second = (read_whole(file.path, txn_index.AT_MOST_BYTES) for file in (swap_file, other))
     except OSError:
         return False
     return first == second
@@ -482,8 +494,8 @@ def _same_bytes(one: FileRef, other: FileRef | None) -> bool:
 # -- changes
 
 
-def _completion(analysis: PartitionAnalysis, seen: LeftoverFacts, one: Completion) -> CompleteSwap:
-    swap, replaced = one
+def _completion(analysis: PartitionAnalysis, facts: LeftoverFacts, completion: Completion) -> CompleteSwap:
+    swap, replaced = completion
     bases = {swap.base_offset, *(segment.base_offset for segment in replaced)}
     goes = [
         file.name
@@ -503,8 +515,8 @@ def _completion(analysis: PartitionAnalysis, seen: LeftoverFacts, one: Completio
         batches=swap.batches,
         replaces=tuple(segment.base_offset for segment in replaced),
         goes=tuple(sorted(goes)),
-        copied=tuple(base for base in sorted(bases) if base in seen.damaged),
-        makes=seen.makes[swap.base_offset],
+        copied=tuple(base for base in sorted(bases) if base in facts.damaged),
+        makes=facts.makes[swap.base_offset],
         reason="every broker finishes it at its next start, to the same records",
         undo=KeepOriginal(),
     )
@@ -519,7 +531,7 @@ def _stem_base(name: str) -> int:
 
 
 def leftover_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
-    """Yield the leftovers of one partition, and what the next start does with them."""
+    """Yield a finding for each leftover of one partition, with what the next start does with it."""
     for leftover in analysis.partition.leftovers:
         if leftover.kind != "foreign":
             yield Finding(
@@ -535,7 +547,7 @@ def leftover_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
 
 
 def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
-    """Yield files that are not logs, but that a broker takes for one by the number in front of their first dot."""
+    """Yield files that are no logs, but that a broker takes for logs because of the number before their first dot."""
     bases = {segment.base_offset for segment in partition.segments}
     for leftover in partition.leftovers:
         file, base = leftover.file, leftover.base_offset
@@ -555,82 +567,87 @@ def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
 
 def _severity(analysis: PartitionAnalysis, leftover: Leftover) -> Severity | None:
     """Return CONFUSING for files that every start deletes, unless a swap or an only copy makes them matter."""
-    seen = analysis.result(LEFTOVERS_RESULT)
-    swaps = any(one.kind == "swap" for one in analysis.partition.leftovers)
-    loses = swaps or (seen is not None and leftover.file.name in seen.copies)
+    facts = analysis.result(LEFTOVERS_RESULT)
+    swaps = any(other.kind == "swap" for other in analysis.partition.leftovers)
+    loses = swaps or (facts is not None and leftover.file.name in facts.copies)
     return Severity.CONFUSING if leftover.kind in {"deleted", "cleaned"} and not loses else None
 
 
-def _why_removed(seen: LeftoverFacts, leftover: Leftover) -> str:
+def _why_removed(facts: LeftoverFacts, leftover: Leftover) -> str:
     """Return why ``--fix leftovers`` removes a swap; empty if it does not."""
-    return next((one.why for one in seen.removals if one.file == leftover.file), "")
+    return next((removal.why for removal in facts.removals if removal.file == leftover.file), "")
 
 
 def _is_left_alone(analysis: PartitionAnalysis, leftover: Leftover) -> bool:
-    seen = analysis.result(LEFTOVERS_RESULT)
-    if seen is None or leftover.file.name in seen.copies:
+    facts = analysis.result(LEFTOVERS_RESULT)
+    if facts is None or leftover.file.name in facts.copies:
         return True
-    return bool(seen.left) and not _why_removed(seen, leftover)
+    return bool(facts.left) and not _why_removed(facts, leftover)
 
 
 def _evidence(analysis: PartitionAnalysis, leftover: Leftover) -> str:
     """Return the evidence line of a leftover, which begins with the file's size."""
-    seen = analysis.result(LEFTOVERS_RESULT)
+    facts = analysis.result(LEFTOVERS_RESULT)
     size = f"{leftover.file.size} bytes"
-    if seen is None:
+    if facts is None:
         return f"{size}; left alone: krepair never changes this topic"
     if leftover.kind != "swap":
-        more = "; left alone for the swap in its folder" if seen.left else ""
-        if leftover.file.name in seen.copies:
-            more = f"; left alone: {seen.copies[leftover.file.name]}"
+        more = "; left alone for the swap in its folder" if facts.left else ""
+        if leftover.file.name in facts.copies:
+            more = f"; left alone: {facts.copies[leftover.file.name]}"
         return f"{size}; the next start deletes it{more}"
-    if leftover.file in seen.renames:
+    if leftover.file in facts.renames:
         return f"{size}; becomes {leftover.file.name.removesuffix(SWAP)}, which is missing"
-    removed = _why_removed(seen, leftover)
+    removed = _why_removed(facts, leftover)
     if removed:
         return f"{size}; {removed}"
-    alone = f"; left alone: {seen.left}" if seen.left else ""
+    alone = f"; left alone: {facts.left}" if facts.left else ""
     name = f"{log_name(max(leftover.base_offset, 0))}{SWAP}"
     if leftover.file.name != name:
         has_log = any(swap.file.name == name for swap in log_swaps(analysis.partition))
         return f"{size}; belongs to {name}{alone}" if has_log else f"{size}{alone}"
-    side = dict(seen.swaps.sides).get(name, size)
+    side = dict(facts.swaps.sides).get(name, size)
     return f"{side}{alone or '; the next start finishes it, as --fix leftovers does'}"
 
 
 def swap_forecast(analysis: PartitionAnalysis) -> str:
     """Return what the next start does with the swaps of a partition, or empty."""
-    seen = analysis.result(LEFTOVERS_RESULT)
-    if seen is None or not any(leftover.kind == "swap" for leftover in analysis.partition.leftovers):
+    facts = analysis.result(LEFTOVERS_RESULT)
+    if facts is None or not any(leftover.kind == "swap" for leftover in analysis.partition.leftovers):
         return ""
-    if seen.left:
-        return f"a .swap is finished first, and versions differ or records are lost: {seen.left}"
+    if facts.left:
+        return f"a .swap is finished first, and versions differ or records are lost: {facts.left}"
     texts = []
-    for one in seen.swaps.completions:
-        gone = f"replaces segments {', '.join(str(base.base_offset) for base in one.replaces)}"
+    for completion in facts.swaps.completions:
+        gone = f"replaces segments {', '.join(str(base.base_offset) for base in completion.replaces)}"
         texts.append(
-            f"{one.swap.name} is finished first: {gone if one.replaces else 'it becomes the segment'}"
+            f"{completion.swap.name} is finished first: {gone if completion.replaces else 'it becomes the segment'}"
         )
-    texts += [f"{swap.name} is thrown away" for swap in seen.swaps.void]
-    texts += [f"{one.file.name}: {one.why}" for one in seen.removals if one.kind == "index swap"]
+    texts += [f"{swap.name} is thrown away" for swap in facts.swaps.void]
+    texts += [
+        f"{removal.file.name}: {removal.why}" for removal in facts.removals if removal.kind == "index swap"
+    ]
     return "; ".join(texts)
 
 
 def freed_at_start(
     analyses: Iterable[PartitionAnalysis], deleted_folders: Iterable[Partition]
 ) -> Finding | None:
-    """Return the space that the broker itself frees at its next start, if it gets that far (KR701)."""
+    """Return KR701 with the space that the broker itself frees at its next start, if it gets that far."""
     counts: dict[str, tuple[int, int]] = {}
 
-    def add(what: str, sizes: Iterable[int]) -> None:
+    def add(noun: str, sizes: Iterable[int]) -> None:
         known = list(sizes)
         if known:
-            count, size = counts.get(what, (0, 0))
-            counts[what] = (count + len(known), size + sum(known))
+            count, size = counts.get(noun, (0, 0))
+            counts[noun] = (count + len(known), size + sum(known))
 
     for analysis in analyses:
         for kind in ("deleted", "cleaned"):
-            add(f".{kind}", (one.file.blocks for one in analysis.partition.leftovers if one.kind == kind))
+            add(
+                f".{kind}",
+                (leftover.file.blocks for leftover in analysis.partition.leftovers if leftover.kind == kind),
+            )
         add("indexes without a log", (file.blocks for file in analysis.partition.orphan_indexes))
     for partition in deleted_folders:
         add("in -delete folders", (file.blocks for file in partition.files()))

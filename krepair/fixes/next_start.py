@@ -1,6 +1,7 @@
-"""What the next start sees of each partition: the one place that says it to every fix, and to the forecast.
+"""Simulate the next start of each partition, in one place for every fix and for the forecast.
 
-The start is simulated where something is wrong. Else it is known without: its unflushed segments are read, and stay.
+A start is simulated only where files are wrong. Otherwise its result is known: it reads the unflushed segments, and
+changes nothing.
 """
 
 from __future__ import annotations
@@ -38,24 +39,23 @@ _ENTRY: Final = struct.Struct(">ii")
 
 
 def see_next_starts(context: Context, analyses: Sequence[PartitionAnalysis], *, whole: bool = False) -> None:
-    """Put ``NEXT_START`` of each partition, as its files will be after the changes proposed so far.
+    """Store ``NEXT_START`` of each partition, with its files as they will be after the changes proposed so far.
 
-    It is for the version of the broker, else for each of ``JUDGED_VERSIONS``. Asked again with nothing new, it does
-    nothing. Of logs that a start after an unclean stop reads, and that nobody has read yet, the end is not told.
+    The start is that of the broker's version, or of each of ``JUDGED_VERSIONS`` if the version is unknown. A second
+    call without new changes does nothing. The log end stays unknown for logs that a start after an unclean stop reads,
+    but krepair has not read yet.
 
     Args:
-        context: of the log directory.
-        analyses: of the partitions.
-        whole: whether the producers are followed up to the log end too: they may end a start.
+        whole: True to replay the producers up to the log end, too, as they may make a start fail.
     """
     versions = _versions(context)
     chosen: list[tuple[PartitionAnalysis, _Files]] = []
     for analysis in analyses:
-        asked = _StartAsked(len(analysis.changes), analysis.log is not None, whole)
+        wanted = _StartAsked(len(analysis.changes), analysis.log is not None, whole)
         before = analysis.result(_ASKED)
-        if before is not None and before.covers(asked):
+        if before is not None and before.covers(wanted):
             continue
-        analysis.put(_ASKED, asked)
+        analysis.put(_ASKED, wanted)
         if analysis.partition.unreadable:
             continue
         files = _Files(context, analysis)
@@ -72,34 +72,37 @@ def see_next_starts(context: Context, analyses: Sequence[PartitionAnalysis], *, 
     brokers = _brokers(context, versions)
     items = [files.item(context.options.now_ms, brokers, whole=whole) for _, files in chosen]
     for index, result in context.engine.map(simulate_start, items):
-        found = NextStart(unread=result) if isinstance(result, Failed) else NextStart(result)
-        chosen[index][0].put(NEXT_START, found)
+        start = NextStart(unread=result) if isinstance(result, Failed) else NextStart(result)
+        chosen[index][0].put(NEXT_START, start)
 
 
 def _versions(context: Context) -> tuple[VersionNumber, ...]:
     if context.version is not None:
         return (context.version,)
-    return tuple(one for one in JUDGED_VERSIONS if (*one[:2], 0) in context.readable_by) or JUDGED_VERSIONS
+    return (
+        tuple(version for version in JUDGED_VERSIONS if (*version[:2], 0) in context.readable_by)
+        or JUDGED_VERSIONS
+    )
 
 
 def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broker, ...]:
     settings = context.settings
     return tuple(
         Broker(
-            one,
-            behaviour_of(one),
-            expiry_of(one, settings.producer_id_expiration_ms, settings.transactional_id_expiration_ms),
+            version,
+            behaviour_of(version),
+            expiry_of(version, settings.producer_id_expiration_ms, settings.transactional_id_expiration_ms),
         )
-        for one in versions
+        for version in versions
     )
 
 
 def why_not_started(context: Context) -> dict[str, LeftAlone]:
-    """Return by partition folder why its changes must not be made: with them a start fails that does not fail now."""
+    """Return folder -> reason to skip the partition, if its changes make a start fail that succeeds now."""
     chosen: list[tuple[str, bool, _Files]] = []
     for folder, analysis in context.analyses.items():
-        fails = any(one.failure for one in next_start_of(analysis).by_version.values())
-        by_consent = any(one.consents for one in analysis.changes)
+        fails = any(loaded.failure for loaded in next_start_of(analysis).by_version.values())
+        by_consent = any(change.consents for change in analysis.changes)
         if analysis.changes and (fails or by_consent) and _can_be_simulated(analysis):
             as_found = PartitionAnalysis(analysis.partition, analysis.settings, log=analysis.log)
             chosen += [
@@ -128,22 +131,22 @@ def why_not_started(context: Context) -> dict[str, LeftAlone]:
 
 
 class _StartAsked(NamedTuple):
-    """What a next start was asked of, and about."""
+    """State of a partition for which a start was simulated, and how far."""
 
     changes: int
     read: bool
     whole: bool
 
-    def covers(self, asked: _StartAsked) -> bool:
-        """Return whether the answer is known already."""
-        return self[:2] == asked[:2] and self.whole >= asked.whole
+    def covers(self, wanted: _StartAsked) -> bool:
+        """Return whether the earlier simulation answers this request, too."""
+        return self[:2] == wanted[:2] and self.whole >= wanted.whole
 
 
 _ASKED: ResultKey[_StartAsked] = ResultKey("what the next start was asked of")
 
 
 class _Files:
-    """The files of one partition as its next start finds them."""
+    """Files of one partition as its next start finds them."""
 
     def __init__(self, context: Context, analysis: PartitionAnalysis) -> None:
         view = self._view = context.view
@@ -151,32 +154,36 @@ class _Files:
         self._clean = view.clean_shutdown
         self._parts = parts_after(analysis.partition, analysis.changes)
         after = analysis.segments_after
-        self._facts = {one.base_offset: one for one in after}
+        self._facts = {facts.base_offset: facts for facts in after}
         log_end = after[-1].end_offset if after and not after[-1].summary.damage else -1
         self._log_start = log_start_left(context, analysis.partition.key, log_end)
         made = {name for change in analysis.changes for name in change.leaves}
         gone = names_removed(analysis.changes)
         self._made = made
-        self._snapshots = tuple(one for one in analysis.partition.snapshots if one.file.name not in gone)
-        bases = [one.base_offset for one in self._parts]
+        self._snapshots = tuple(
+            snapshot for snapshot in analysis.partition.snapshots if snapshot.file.name not in gone
+        )
+        bases = [part.base_offset for part in self._parts]
         floor = floor_of(bases, view.recovery_point.offsets.get(analysis.partition.key, 0))
-        self._recovered = () if self._clean or floor is None else tuple(one for one in bases if one >= floor)
+        self._recovered = (
+            () if self._clean or floor is None else tuple(base for base in bases if base >= floor)
+        )
 
     @property
     def is_known(self) -> bool:
-        """Whether all that decides is known, or is read from few places."""
+        """True if all that the result depends on is known, or needs only a few reads."""
         return self._clean or bool(self._facts) or not self._parts
 
-    # -- nothing is wrong
+    # -- without a simulation
 
     def as_found(self, versions: Sequence[VersionNumber], *, whole: bool) -> LoadedLog | None:
-        """Return the log as it is, where nothing is wrong that a start may come to; else None."""
+        """Return the log as it is, if no file that a start may read is wrong; else None."""
         partition, analysis = self._analysis.partition, self._analysis
-        if not self._parts or any(one.kind == "swap" for one in partition.leftovers):
+        if not self._parts or any(leftover.kind == "swap" for leftover in partition.leftovers):
             return None
         if any(self._is_wrong(part, whole=whole) for part in self._parts):
             return None
-        stops_at_gaps = any(behaviour_of(one).looks_in_one_segment for one in versions)
+        stops_at_gaps = any(behaviour_of(version).looks_in_one_segment for version in versions)
         if whole and stops_at_gaps and _is_missing_a_beginning(analysis):
             return None
         last = self._parts[-1].base_offset
@@ -188,13 +195,13 @@ class _Files:
         return LoadedLog(
             recovered=self._recovered,
             bytes_read=self._bytes_read(),
-            segments=tuple((one.base_offset, one.size) for one in self._parts),
+            segments=tuple((part.base_offset, part.size) for part in self._parts),
             log_end=log_end,
             snapshot_offset=snapshot,
         )
 
     def not_read(self) -> LoadedLog:
-        """Return what is known of a start that reads logs which nobody has read."""
+        """Return what is known of a start that reads logs which krepair has not read."""
         limit = self._recovered[0] if self._recovered else -1
         return LoadedLog(
             recovered=self._recovered,
@@ -210,9 +217,9 @@ class _Files:
 
     def _readable_below(self, limit: int) -> int:
         """Return the offset of the newest snapshot up to a limit that can be read, -1 without one."""
-        for one in reversed(self._snapshots):
-            if self._log_start < one.offset <= limit and self._is_readable(one):
-                return one.offset
+        for snapshot in reversed(self._snapshots):
+            if self._log_start < snapshot.offset <= limit and self._is_readable(snapshot):
+                return snapshot.offset
         return -1
 
     def _is_readable(self, snapshot: Snapshot) -> bool:
@@ -222,7 +229,7 @@ class _Files:
             return False
 
     def _is_wrong(self, part: LogPart, *, whole: bool) -> bool:
-        """Return whether a segment is not as a broker leaves it, as far as its start may come to it."""
+        """Return whether a segment is not as a broker leaves it, in the parts that its start may read."""
         analysis, segment = self._analysis, part.segment
         facts = self._facts.get(segment.base_offset)
         is_last = part is self._parts[-1]
@@ -249,19 +256,19 @@ class _Files:
         return file is not None and file.name in self._made
 
     def _newest(self, limit: int, *, whole: bool) -> int | None:
-        """Return the offset of the snapshot that is loaded, -1 without one; None where that is not plain."""
-        if any(one.offset > limit for one in self._snapshots) and self._clean:
+        """Return the offset of the snapshot that is loaded, -1 without one; None if only a simulation can tell."""
+        if any(snapshot.offset > limit for snapshot in self._snapshots) and self._clean:
             return None
-        usable = [one for one in self._snapshots if self._log_start < one.offset <= limit]
+        usable = [snapshot for snapshot in self._snapshots if self._log_start < snapshot.offset <= limit]
         if not usable:
             return None if whole and (self._clean or not self._snapshots) else -1
         newest = usable[-1]
-        plain = newest.offset == limit or newest.offset in {one.base_offset for one in self._parts}
+        plain = newest.offset == limit or newest.offset in {part.base_offset for part in self._parts}
         if not plain or (self._clean and newest.offset != limit):
             return None
         return newest.offset if self._is_readable(newest) else None
 
-    # -- it has to be simulated
+    # -- with a simulation
 
     def item(self, now_ms: int, brokers: tuple[Broker, ...], *, whole: bool) -> StartItem:
         """Return the item that simulates the start."""
@@ -273,7 +280,8 @@ class _Files:
             segments=tuple(self._segment(part, whole=whole) for part in self._parts),
             swaps=swaps_of(partition),
             lowest_cleaned=min(
-                (one.base_offset for one in partition.leftovers if one.kind == "cleaned"), default=INT64_MAX
+                (leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"),
+                default=INT64_MAX,
             ),
             snapshots=tuple(snapshot.offset for snapshot in self._snapshots),
             clean=self._clean,
@@ -341,11 +349,11 @@ def swaps_of(partition: Partition) -> tuple[SegmentFiles, ...]:
     """Return the ``.swap`` files that a start renames, by base offset."""
     from krepair.loading.simulate import SegmentFiles
 
-    found: dict[int, dict[FileKind, FileRef]] = {}
+    by_base: dict[int, dict[FileKind, FileRef]] = {}
     for leftover in partition.leftovers:
         if leftover.kind == "swap":
             kind = parse_file_name(leftover.file.name).kind
-            found.setdefault(leftover.base_offset, {})[kind] = leftover.file
+            by_base.setdefault(leftover.base_offset, {})[kind] = leftover.file
     return tuple(
         SegmentFiles(
             base,
@@ -354,7 +362,7 @@ def swaps_of(partition: Partition) -> tuple[SegmentFiles, ...]:
             files.get(FileKind.TIME_INDEX),
             files.get(FileKind.TXN_INDEX),
         )
-        for base, files in sorted(found.items())
+        for base, files in sorted(by_base.items())
         if files.keys() & {FileKind.LOG, *INDEX_KINDS}
     )
 
@@ -362,41 +370,41 @@ def swaps_of(partition: Partition) -> tuple[SegmentFiles, ...]:
 def _can_be_simulated(analysis: PartitionAnalysis) -> bool:
     """Return whether each file is what its name says, and every index can be mapped."""
     partition = analysis.partition
-    pending = [one for one in partition.leftovers if one.kind in {"swap", "cleaned"}]
+    pending = [leftover for leftover in partition.leftovers if leftover.kind in {"swap", "cleaned"}]
     if partition.special is not None:
         return False
-    if not all(parse_file_name(one.file.name).is_canonical for one in pending):
+    if not all(parse_file_name(leftover.file.name).is_canonical for leftover in pending):
         return False
-    if not partition.segments and all(one.kind != "swap" for one in pending):
+    if not partition.segments and all(leftover.kind != "swap" for leftover in pending):
         return False
     sizes = (file.size for segment in partition.segments for file in segment.files())
     return all(size <= LARGEST_INDEX_BYTES for size in sizes)
 
 
 def _is_missing_a_beginning(analysis: PartitionAnalysis) -> bool:
-    """Whether offsets between two segments are gone, and there are producers: a transaction may begin there."""
+    """Return whether a transaction may begin in missing offsets: there are some between segments, and producers."""
     partition = analysis.partition
-    if not any(one.file.size > producer_snapshot.HEADER_SIZE for one in partition.snapshots):
+    if not any(snapshot.file.size > producer_snapshot.HEADER_SIZE for snapshot in partition.snapshots):
         return False
     following = analysis.segments[1:]
     return any(
-        one.summary.last_offset + 1 < later.base_offset
-        for one, later in zip(analysis.segments, following, strict=False)
+        facts.summary.last_offset + 1 < later.base_offset
+        for facts, later in zip(analysis.segments, following, strict=False)
     )
 
 
 def _may_fill_its_index(analysis: PartitionAnalysis, segment: Segment) -> bool:
-    """Whether a recovery may want more time entries than there is room for: ``segment.index.bytes`` was lowered."""
+    """Return whether a recovery may fill the time index, because ``segment.index.bytes`` was lowered."""
     room = analysis.settings.segment_index_bytes // ENTRY_SIZES[TIME_INDEX] - 1
     return segment.log.size // max(analysis.settings.index_interval_bytes, 1) >= room
 
 
 def _index_is_wrong(view: LogDir, analysis: PartitionAnalysis, segment: Segment) -> bool:
     base_offset = segment.base_offset
-    found = indexes_of(analysis).get(base_offset)
-    if found is None or segment.time_index is None:
+    inspected = indexes_of(analysis).get(base_offset)
+    if inspected is None or segment.time_index is None:
         return True
-    known = None if isinstance(found, Failed) else found
+    known = None if isinstance(inspected, Failed) else inspected
     if known is not None and (known.problems or known.torn or not known.has_index):
         return True
     if segment is not analysis.partition.segments[-1]:

@@ -1,8 +1,8 @@
 """Fix ``recovery``: do in advance what an unclean start would do above the recovery points, and verify it.
 
-It takes what ``tail``, ``index`` and ``snapshots`` work out, from the segment with the recovery point on, and
-appends leader epochs as a recovery would. Its own changes are an empty segment at the log end, so that nothing else
-is left to recover, and the entry of the recovery point, which is advanced last of all.
+It uses the decisions of ``tail``, ``index`` and ``snapshots`` from the segment with the recovery point on, and appends
+leader epochs as a recovery would. Its own changes are an empty segment at the log end, so that nothing else is left to
+recover, and the recovery point. The point is advanced last: a start trusts all files below it without reading them.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _FEW = 3
 
 
 class Recovery(Fix):
-    """Fix after an unclean stop: the work of the next start is done before it, and the recovery points advance."""
+    """Fix ``recovery``, which does the work of a start after an unclean stop, and advances the recovery points."""
 
     name = "recovery"
     reads_logs = True
@@ -100,7 +100,7 @@ class Recovery(Fix):
     after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
 
     def best_way(self, analyses: Sequence[PartitionAnalysis]) -> str:
-        """Return an empty string where no partition has anything to gain."""
+        """Return the fix's name, or an empty string if no partition would gain anything."""
         results = (analysis.result(RECOVERY_RESULT) for analysis in analyses)
         return (
             self.name
@@ -239,7 +239,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 class Recovered(NamedTuple):
-    """What the fix plans for one partition.
+    """Planned recovery of one partition.
 
     Attributes:
         seen: findings, changes and notes of this partition.
@@ -247,7 +247,7 @@ class Recovered(NamedTuple):
         before: bytes of the partition that a start reads today.
         batches: batches in the bytes that a start reads today.
         after: bytes that a start reads once the plan is applied.
-        still: why a start still reads bytes; empty if it reads none.
+        still: reason why a start still reads bytes; empty if it reads none.
     """
 
     seen: Proposal = Proposal()
@@ -268,13 +268,13 @@ class Range:
         part: an analysis of the range alone.
         below: an analysis of the segments before the range.
         floor: base offset of the first segment of the range.
-        point: the recovery point as it is, None if there is no entry.
+        point: recovery point in the checkpoint, None if there is no entry.
         left: reason for skipping the partition, or None.
         log_end: offset at which the log will end.
-        roll: whether the partition gets a new segment.
-        changes: changes to its log, worked out so far.
-        small: the small files to build or remove, except indexes.
-        aborts: the transaction indexes to build.
+        roll: True if the partition gets a new segment.
+        changes: changes to its log that were decided so far.
+        small: small files to build or remove, except indexes.
+        aborts: transaction indexes to build.
         notes: notes for the reviewer.
     """
 
@@ -319,7 +319,7 @@ class Range:
 
     @property
     def spares_reading(self) -> bool:
-        """Return whether a start would read less of the partition afterwards."""
+        """True if a start would read less of the partition afterwards."""
         return self.before > (0 if self.roll else self.part.partition.segments[-1].log.size)
 
     def leave(self, code: str, text: str, fix: str = "") -> None:
@@ -328,10 +328,10 @@ class Range:
 
     @property
     def all_changes(self) -> list[Change]:
-        """Return the changes of earlier fixes, followed by those of the range."""
+        """Changes of earlier fixes, followed by those of the range."""
         return [*self.analysis.changes, *self.changes]
 
-    # -- what comes of it
+    # -- the result
 
     def outcome(self) -> Recovered:
         """Return the changes in their order, with the notes on them."""
@@ -367,7 +367,7 @@ class Range:
                 )
             )
         topic, number = self.key
-        # A line past the log end stays: it tells what is missing, and the start reads no more for it.
+        # An entry past the log end stays: it proves the missing tail, and the start reads no more because of it.
         line = ChangedLine(topic, number, old=self.point, new=max(self.log_end, self.point or 0))
         after, raises = 0 if self.roll else size, line.old != line.new
         return Recovered(
@@ -384,8 +384,8 @@ class Range:
             still=self.not_rolled if after else "",
         )
 
-    def _still_reads(self, seen: Proposal, still: str) -> Recovered:
-        return Recovered(seen, before=self.before, after=self.before, still=still)
+    def _still_reads(self, proposal: Proposal, still: str) -> Recovered:
+        return Recovered(proposal, before=self.before, after=self.before, still=still)
 
     def _told(self, after: int) -> str:
         mark = self.analysis.high_watermark
@@ -405,7 +405,7 @@ class Range:
 
 
 def look_at_ranges(context: Context, ranges: Sequence[Range]) -> None:
-    """Work out the changes for the ranges from which a start would read less; nothing is read of the others."""
+    """Decide on the changes of all ranges from which a start would read less; the others are not read."""
     for step in (_look_below, _read, _cut, _measure, _see_snapshots, _see_aborts):
         step(context, [range_ for range_ in ranges if range_.left is None and range_.spares_reading])
 
@@ -413,9 +413,9 @@ def look_at_ranges(context: Context, ranges: Sequence[Range]) -> None:
 def _look_below(context: Context, ranges: Sequence[Range]) -> None:
     """Check the indexes before the ranges, for brokers that check all indexes when they load a log.
 
-    A broker up to 2.2 recovers a segment for a wrong index, and removes the snapshots behind it. Only because it
-    also reads what is above the recovery point does it find the transactions again that were open there (seen on
-    2.2.1).
+    A broker up to 2.2 recovers a segment for a wrong index, and removes the snapshots behind it. It finds transactions
+    that were open there again only because it also reads the log above the recovery point; with an advanced point it
+    would forget them (seen on 2.2.1).
     """
     if context.version is not None and context.version >= FIRST_WITHOUT_SANITY_CHECK:
         return
@@ -432,7 +432,7 @@ def _look_below(context: Context, ranges: Sequence[Range]) -> None:
 
 
 def _read(context: Context, ranges: Sequence[Range]) -> None:
-    """Read every batch of the ranges and their indexes; what earlier fixes have read is not read again."""
+    """Read every batch of the ranges and their indexes, except what earlier fixes have read."""
     unread = [range_ for range_ in ranges if range_.analysis.log is None]
     read_logs_and_indexes(context, [range_.part for range_ in unread], "regenerate", trim_active=True)
     known = [range_ for range_ in ranges if range_.analysis.log is not None]
@@ -494,7 +494,7 @@ def _is_by_consent(change: Change) -> bool:
 
 
 def _measure(context: Context, ranges: Sequence[Range]) -> None:
-    """Find where each log ends, whether other evidence contradicts that end, and the leader epochs up to it."""
+    """Find the end of each log, check it against other evidence, and merge the leader epochs up to it."""
     for range_ in ranges:
         segments = range_.part.segments_after
         range_.log_end = segments[-1].end_offset
@@ -559,30 +559,41 @@ def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
         target = target_of(context.view, partition, facts, range_.all_changes, range_.analysis.settings)
         targets.append(target.recovered(range_.floor, range_.log_end))
     snapshots = see_snapshots(targets, rules, context.engine, clean=False, always=True)
-    for range_, seen in zip(ranges, snapshots, strict=True):
-        if seen is None or seen.left or seen.data is None or seen.log_end != range_.log_end:
-            range_.leave("producers", f"its producers cannot be told: {seen.left if seen else 'no log'}")
+    for range_, snapshot_facts in zip(ranges, snapshots, strict=True):
+        if (
+            snapshot_facts is None
+            or snapshot_facts.left
+            or snapshot_facts.data is None
+            or snapshot_facts.log_end != range_.log_end
+        ):
+            range_.leave(
+                "producers",
+                f"its producers are unknown: {snapshot_facts.left if snapshot_facts else 'no log'}",
+            )
         else:
-            _take_snapshots(range_, seen)
+            _take_snapshots(range_, snapshot_facts)
 
 
-def _take_snapshots(range_: Range, seen: SnapshotFacts) -> None:
-    folder, data = range_.analysis.partition.folder, seen.data or b""
+def _take_snapshots(range_: Range, snapshot_facts: SnapshotFacts) -> None:
+    folder, data = range_.analysis.partition.folder, snapshot_facts.data or b""
     existing = next(
         (each for each in range_.analysis.partition.snapshots if each.offset == range_.log_end), None
     )
     file = None if existing is None else existing.file
-    if range_.log_end > seen.bases[0] and not (file is not None and same_bytes(file, data)):
-        text = f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction, at the log end"
+    if range_.log_end > snapshot_facts.bases[0] and not (file is not None and same_bytes(file, data)):
+        text = (
+            f"{snapshot_facts.producers} producers, {snapshot_facts.open_transactions} of them with an open "
+            "transaction, at the log end"
+        )
         name = segment_name(range_.log_end, ".snapshot")
         range_.small.append(made_anew(folder, name, file, data, RECOVERED, text))
     range_.small += [
         removed(folder, file, RECOVERED, reason.value)
-        for file, reason in seen.judged.wrong
+        for file, reason in snapshot_facts.judged.wrong
         if reason is SnapshotReason.PAST_END
     ]
-    if seen.open_transactions:
-        count = count_text(seen.open_transactions, "transaction is", "transactions are")
+    if snapshot_facts.open_transactions:
+        count = count_text(snapshot_facts.open_transactions, "transaction is", "transactions are")
         range_.notes.append(
             f"recovery: {count} open at its log end, as after any crash: read_committed stops there until it ends"
         )

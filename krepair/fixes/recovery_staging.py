@@ -1,4 +1,4 @@
-"""Pre-recovery at ``apply``: files are made again, logs read from the disk, points raised last. And its ``verify``."""
+"""Staging and verification of ``recovery``: rebuild files, read logs from the disk, advance recovery points last."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def floor_in(work: Work, part: PartitionPlan) -> int:
 
 
 def stage(work: Work, stagings: Sequence[Staging]) -> None:
-    """Make the files of partitions again, and write out and read their logs; or raise the lines in the root."""
+    """Rebuild the files of partitions, and flush and read their logs; or advance the recovery points in the root."""
     partitions = [staging for staging in stagings if staging.partition is not None]
     made = _settle(work, partitions)
     able = [staging for staging in partitions if staging.problem is None]
@@ -86,7 +86,9 @@ def stage(work: Work, stagings: Sequence[Staging]) -> None:
     indexes = [
         (
             staging,
-            staging.only(*(one for one in staging.changes if is_index(one) and one.change_id not in made)),
+            staging.only(
+                *(change for change in staging.changes if is_index(change) and change.change_id not in made)
+            ),
         )
         for staging in able
     ]
@@ -108,7 +110,7 @@ def stage(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def is_index(change: Change) -> bool:
-    """Return whether a change makes an index file."""
+    """Return whether a change builds an index file."""
     return isinstance(change, ReplaceFile) and change.method != "remove" and change.name.endswith("index")
 
 
@@ -130,16 +132,18 @@ def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts]
     zero = writes_epoch_zero(version_of(work.plan.policy.broker_version))
     recorded = file.recorded.entries
     epoch_starts = epochs_of_log(
-        [one.summary for one in segments], floor, compacted=False, recorded=recorded
+        [facts.summary for facts in segments], floor, compacted=False, recorded=recorded
     ).epoch_starts
     after = epochs_after_recovery(recorded, epoch_starts, staging.plan.log_end_offset, with_zero=zero)
     return Made(encode_epochs(after), file.wrong)
 
 
 def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
-    """Write out what is there of the ranges, drop it from the page cache, and read it; before anything is changed.
+    """Flush the ranges, drop them from the page cache, and read them from the disk, before anything is changed.
 
-    The same reading makes what follows from the logs, where the plan changes no log.
+    After a crash of the broker alone, a log may be whole in the page cache only. A recovery point advanced over it
+    would, after a power cut, vouch for bytes that never reached the disk. If the plan changes no log, the same reading
+    also builds the files that are derived from the logs.
 
     Returns:
         Ids of the changes whose new files are staged.
@@ -148,46 +152,48 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
         changed = _changed_log(staging.plan, staging.listed)
         if changed:
             staging.problem = staging.problem or StalePlanError(f"{staging.folder.path}: {changed}")
-    wanted = [one for one in stagings if one.plan.folder not in work.settled and one.problem is None]
+    wanted = [
+        staging for staging in stagings if staging.plan.folder not in work.settled and staging.problem is None
+    ]
     if not wanted:
         return set()
     try:
-        barrier = not _all_is_written(work, [one.plan for one in wanted])
-    except OSError:  # of the one barrier for all
+        barrier = not _all_is_written(work, [staging.plan for staging in wanted])
+    except OSError:  # the one barrier failed for all partitions
         for staging in wanted:
             with staging.taking_problems():
                 raise
         return set()
-    asked: list[tuple[tuple[Staging, RecoveredItem], RecoveredItem]] = []
+    jobs: list[tuple[tuple[Staging, RecoveredItem], RecoveredItem]] = []
     for staging in wanted:
         with staging.taking_problems():
             items = range_items(work, staging.plan, staging.listed, barrier=barrier, settle=True, audit=False)
             if _needs_log(staging) and not bases_touched(staging.plan.changes):
                 items = _making(work, staging, items)
-            asked += [((staging, one), one) for one in items]
+            jobs += [((staging, item), item) for item in items]
     problems: dict[str, list[str]] = {}
     made: set[str] = set()
-    for (staging, item), result in work.engine.each(read_recovered, asked):
+    for (staging, item), result in work.engine.each(read_recovered, jobs):
         if isinstance(result, Failed) or result.problems:
             _note(work, problems, staging.plan.folder, result)
             continue
         work.bytes_read += result.bytes
         if result.scan is not None:
             work.take_facts(staging, item.base_offset, result.scan, with_txn_index=False)
-        for one, failed in zip(item.makes, result.files, strict=True):
-            made.add(one.change.change_id)
+        for made_item, failed in zip(item.makes, result.files, strict=True):
+            made.add(made_item.change.change_id)
             staging.fails(failed)
     for staging in wanted:
-        found = problems.get(staging.plan.folder)
-        if found:
-            staging.problem = staging.problem or VerifyFailedError(f"{staging.folder.path}: {found[0]}")
+        reported = problems.get(staging.plan.folder)
+        if reported:
+            staging.problem = staging.problem or VerifyFailedError(f"{staging.folder.path}: {reported[0]}")
         elif not bases_touched(staging.plan.changes):
             work.settled.add(staging.plan.folder)
     return made
 
 
 def _note(work: Work, problems: dict[str, list[str]], folder: str, result: RecoveredResult | Failed) -> None:
-    """Note what a reading has against a partition."""
+    """Record the problems of a partition that a reading reported."""
     if isinstance(result, Failed):
         problems.setdefault(folder, []).append(result.why)
         return
@@ -197,43 +203,45 @@ def _note(work: Work, problems: dict[str, list[str]], folder: str, result: Recov
 
 
 def _all_is_written(work: Work, parts: Sequence[PartitionPlan]) -> bool:
-    """Have everything written out with one barrier; whether that was done.
+    """Flush everything with one barrier; return False if the file system has no such barrier.
 
     Raises:
-        OSError: something could not be written.
+        OSError: a write failed.
     """
     folders = [f"{work.view.path}/{part.folder}" for part in parts]
     return work.disk.sync_file_system(work.view.path, folders)
 
 
 def _needs_log(staging: Staging) -> bool:
-    """Return whether a staging makes a file that is derived from the batches."""
-    return any(isinstance(one, ReplaceFile) and one.method != "remove" for one in staging.changes)
+    """Return whether a staging builds a file that is derived from the batches."""
+    return any(isinstance(change, ReplaceFile) and change.method != "remove" for change in staging.changes)
 
 
 def _making(work: Work, staging: Staging, items: Sequence[RecoveredItem]) -> list[RecoveredItem]:
-    """Return the same items extended: their reading also makes indexes and learns the facts of the logs.
+    """Return the items extended, so that the same reading also builds indexes and gives the facts of the logs.
 
     Raises:
-        KrepairError: the staging folder cannot be made, or a segment is gone.
-        OSError: a file whose owner and mode a new one takes over cannot be looked at.
+        KrepairError: the work folder cannot be made, or a segment is gone.
+        OSError: a file whose owner and mode a new one takes over cannot be read.
     """
     from_log = [
         change
         for change in staging.changes
         if is_index(change) and isinstance(change, ReplaceFile) and change.method == "regenerate"
     ]
-    changes = [one for one in from_log if not one.name.endswith(".txnindex")]
+    changes = [change for change in from_log if not change.name.endswith(".txnindex")]
     files: dict[int, list[MendItem]] = {}
     if changes:
         staging.folder.make_private_folders()
         staging.unsynced = True
-        for one in mend_items(work, staging.only(*changes), staging.stage_folder):
-            files.setdefault(one.base_offset, []).append(one)
+        for item in mend_items(work, staging.only(*changes), staging.stage_folder):
+            files.setdefault(item.base_offset, []).append(item)
     listed = staging.listed
-    # a name that is no file is for the scan to refuse
+    # a name that is no regular file is refused by the scan
     without = (
-        set() if listed.specials else {one.base_offset for one in listed.segments if one.txn_index is None}
+        set()
+        if listed.specials
+        else {segment.base_offset for segment in listed.segments if segment.txn_index is None}
     )
     high_watermark = work.scan_watermark(staging)
     return [
@@ -245,7 +253,7 @@ def _making(work: Work, staging: Staging, items: Sequence[RecoveredItem]) -> lis
                 size=item.log_bytes,
                 now_ms=work.plan.policy.now_ms,
                 high_watermark=high_watermark,
-                check_crc=False,  # the second reading does
+                check_crc=False,  # the second reading checks the CRCs
                 has_txn_index=item.base_offset not in without,
             ),
             makes=tuple(files.get(item.base_offset, ())),
@@ -255,19 +263,19 @@ def _making(work: Work, staging: Staging, items: Sequence[RecoveredItem]) -> lis
 
 
 def _read_ranges(work: Work, parts: Sequence[tuple[PartitionPlan, Partition]]) -> dict[str, list[str]]:
-    """Write out the ranges of partitions whose changes are made, and read them from the disk, indexes too.
+    """Flush the ranges of partitions whose changes are made, and read them from the disk, including indexes.
 
     Returns:
-        What that has against them, by folder.
+        Partition folder -> problems that the reading reported.
     """
     barrier = not _all_is_written(work, [part for part, _ in parts])
-    asked = [
+    jobs = [
         (part.folder, item)
         for part, partition in parts
         for item in range_items(work, part, partition, barrier=barrier, settle=True, audit=True)
     ]
     problems: dict[str, list[str]] = {}
-    for folder, result in work.engine.each(read_recovered, asked):
+    for folder, result in work.engine.each(read_recovered, jobs):
         _note(work, problems, folder, result)
     return problems
 
@@ -280,32 +288,34 @@ def range_items(
     A topic that was deleted and created again has no segment left.
     """
     floor = floor_in(work, part)
-    left = [one for one in parts_after(partition, part.changes) if one.base_offset >= floor]
-    if not left:
+    remaining = [
+        log_part for log_part in parts_after(partition, part.changes) if log_part.base_offset >= floor
+    ]
+    if not remaining:
         return []
     small = _small_files(partition) if settle else {}
-    own = [small.pop(offset_name(one.base_offset), []) for one in left]
+    own = [small.pop(offset_name(log_part.base_offset), []) for log_part in remaining]
     if own:
         own[-1] += [name for names in small.values() for name in names]
-    ends = [*(one.base_offset for one in left[1:]), part.log_end_offset]
-    # Without the new one. Where the last one is empty, offsets may be missing before it.
+    ends = [*(log_part.base_offset for log_part in remaining[1:]), part.log_end_offset]
+    # The last segment of the plan's files, so without the new one. If it is empty, offsets may be missing before it.
     last = segment_bases(part.files)[-1]
     place = place_in(work.view, part.folder)
     interval_bytes = work.topic(part.topic).index_interval_bytes
     return [
         RecoveredItem(
             place=place,
-            base_offset=one.base_offset,
-            log_bytes=one.size,
+            base_offset=log_part.base_offset,
+            log_bytes=log_part.size,
             log_end=end,
-            exact=one.base_offset == last,
+            exact=log_part.base_offset == last,
             interval_bytes=interval_bytes,
             files=tuple(names),
             settle=settle,
             barrier=barrier,
             audit=audit,
         )
-        for one, end, names in zip(left, ends, own, strict=True)
+        for log_part, end, names in zip(remaining, ends, own, strict=True)
     ]
 
 
@@ -319,20 +329,22 @@ def _small_files(partition: Partition) -> dict[str, list[str]]:
 
 
 def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
-    """Raise the points of the partitions of which everything else is made and on the disk; the others stay.
+    """Advance the recovery points of partitions whose other changes are made and durable; the others stay.
+
+    A start trusts every file below its recovery point without reading it, so the point comes last.
 
     Raises:
-        RefusedError: there is none.
-        StalePlanError: a line is not as it was planned.
+        RefusedError: no partition is ready.
+        StalePlanError: an entry is not as the plan has it.
         OSError: a file could not be read or written.
     """
     data = current_data(staging.folder, change)
-    left = lines_left(data, change.lines)
-    ready = _ready(work, left)
-    lines = [line for line in left if (line.topic, line.partition) in ready]
+    lines_to_raise = lines_left(data, change.lines)
+    ready = _ready(work, lines_to_raise)
+    lines = [line for line in lines_to_raise if (line.topic, line.partition) in ready]
     if not lines:
         raise RefusedError(
-            f"{staging.folder.at(change.name)}: no partition is ready whose recovery point is still to be raised"
+            f"{staging.folder.at(change.name)}: no partition whose recovery point is still to be raised is ready"
         )
     made = with_lines(data, lines)
     if made is None:
@@ -347,16 +359,20 @@ def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
 def _neighbour(work: Work) -> str:
     """Return a file of the root whose owner and mode a new checkpoint takes over."""
     view = work.view
-    known = [one.file for one in (view.high_watermark, view.log_start, view.cleaner) if one.file is not None]
+    known = [
+        checkpoint.file
+        for checkpoint in (view.high_watermark, view.log_start, view.cleaner)
+        if checkpoint.file is not None
+    ]
     known += [view.meta_properties] if view.meta_properties is not None else []
-    logs = [one.segments[-1].log for one in view.partitions if one.segments]
+    logs = [partition.segments[-1].log for partition in view.partitions if partition.segments]
     return (known or logs)[0].path
 
 
 def _ready(work: Work, lines: Sequence[ChangedLine]) -> set[tuple[str, int]]:
     """Return partitions whose changes are all made, and whose logs are as planned and were read back from the disk."""
     wanted = {(line.topic, line.partition) for line in lines}
-    listed = {one.folder: one for one in work.view.partitions}
+    listed = {partition.folder: partition for partition in work.view.partitions}
     parts = []
     for part in work.plan.partitions:
         if (part.topic, part.partition) in wanted:
@@ -365,10 +381,10 @@ def _ready(work: Work, lines: Sequence[ChangedLine]) -> set[tuple[str, int]]:
                 work.wrong.append(Wrong(part.folder, "", f"its recovery point stays: {why}"))
             else:
                 parts.append((part, listed[part.folder]))
-    unsettled = [(part, one) for part, one in parts if part.folder not in work.settled]
+    unsettled = [(part, partition) for part, partition in parts if part.folder not in work.settled]
     problems = _read_ranges(work, unsettled) if unsettled else {}
-    for folder, found in problems.items():
-        work.wrong.append(Wrong(folder, "", f"its recovery point stays: {found[0]}"))
+    for folder, texts in problems.items():
+        work.wrong.append(Wrong(folder, "", f"its recovery point stays: {texts[0]}"))
     work.settled |= {part.folder for part, _ in parts if part.folder not in problems}
     return {(part.topic, part.partition) for part, _ in parts if part.folder not in problems}
 
@@ -404,7 +420,7 @@ def _changed_log(part: PartitionPlan, partition: Partition) -> str:
             continue
         log = here.get(int(stem))
         if log is None:
-            continue  # compacted away by another change, which is made
+            continue  # merged into another segment by a change of this plan, which is made
         if (log.size, log.mtime_ns) != (file.size, file.mtime_ns) and log.name not in made:
             return f"{file.name} changed since the plan was made"
     return ""
@@ -449,7 +465,7 @@ def second_readings(work: Work, staging: Staging) -> Iterator[SecondReading]:
             assert isinstance(change, ChangeLines)
             yield _lines_again(work, staging, change)
         return
-    yield from (_roll_again(staging, one) for one in staging.changes if isinstance(one, RollSegment))
+    yield from (_roll_again(staging, change) for change in staging.changes if isinstance(change, RollSegment))
     yield from indexes_against_logs(work, staging.only(*filter(is_index, staging.changes)))
     replayed = replayed_from(staging.listed, floor_in(work, staging.plan))
     for change in staging.changes:
@@ -463,9 +479,9 @@ def second_readings(work: Work, staging: Staging) -> Iterator[SecondReading]:
 def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
     wrong = []
     for name in change.names:
-        found = staging.folder.state(name)
-        if found is None or found.size:
-            size = "nothing" if found is None else f"{found.size} bytes"
+        state = staging.folder.state(name)
+        if state is None or state.size:
+            size = "nothing" if state is None else f"{state.size} bytes"
             wrong.append(f"{name}: an empty file was expected, found {size}")
     return read_here(change, ROLLED, *wrong)
 
@@ -478,7 +494,7 @@ def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondRea
     why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
     below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, change.lines)]
     keys = {(line.topic, line.partition) for line in raised}
-    listed = {one.folder: one for one in work.view.partitions}
+    listed = {partition.folder: partition for partition in work.view.partitions}
     items: list[RecoveredItem] = []
     for part in work.plan.partitions:
         if (part.topic, part.partition) in keys and part.folder in listed:

@@ -111,15 +111,15 @@ def _item(log_dir: LogDir, analysis: PartitionAnalysis, number: int) -> MapItem:
 
 
 def damaged_logs(analysis: PartitionAnalysis) -> DamagedLogs:
-    """Return what the rules of damage need to know of a partition."""
+    """Return the facts of a partition in the form that the rules of damage take."""
     read = {} if analysis.log is None else analysis.log.txn_entries
     return DamagedLogs(
         folder=analysis.partition.folder,
         segments=analysis.segments,
         unread_aborts=tuple(
-            one.base_offset
-            for one in analysis.partition.segments
-            if one.txn_index is not None and one.txn_index.size and one.base_offset not in read
+            segment.base_offset
+            for segment in analysis.partition.segments
+            if segment.txn_index is not None and segment.txn_index.size and segment.base_offset not in read
         ),
         maps=maps_of(analysis),
         listed=len(analysis.partition.segments),
@@ -172,18 +172,24 @@ def damage_findings(log_dir: LogDir, analysis: PartitionAnalysis) -> Iterator[Fi
 
 
 def damage_that_stays(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, list[Finding]]:
-    """Return by partition folder the damage that counts, in logs that no change proposed so far takes or mends."""
-    left = {one.partition.folder: one for one in analyses if any(map(_is_damaged, one.segments_after))}
-    look_at_damage(context, [one for one in left.values() if not maps_of(one)])
-    found = {}
-    for folder, analysis in left.items():
+    """Return folder -> findings on damage that counts, in logs that no proposed change removes or repairs."""
+    damaged_partitions = {
+        analysis.partition.folder: analysis
+        for analysis in analyses
+        if any(map(_is_damaged, analysis.segments_after))
+    }
+    look_at_damage(context, [analysis for analysis in damaged_partitions.values() if not maps_of(analysis)])
+    by_folder = {}
+    for folder, analysis in damaged_partitions.items():
         taken = {log_name(base) for change in analysis.changes for base in change.segments}
         stay = [
-            one for one in damage_findings(context.view, analysis) if one.file not in taken and counts(one)
+            finding
+            for finding in damage_findings(context.view, analysis)
+            if finding.file not in taken and counts(finding)
         ]
         if stay:
-            found[folder] = stay
-    return found
+            by_folder[folder] = stay
+    return by_folder
 
 
 def _is_damaged(facts: SegmentFacts) -> bool:
@@ -235,12 +241,12 @@ def _where(damage: Damaged) -> str:
     return f"{damage.range.bytes} bytes to the end of the file{nothing}"
 
 
-TAIL_RESULT: ResultKey[Proposal] = ResultKey("what becomes of damage")
-MENDED: Final = Kind("mended logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
+TAIL_RESULT: ResultKey[Proposal] = ResultKey("repair of damaged logs")
+MENDED: Final = Kind("repaired logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
 
 
 class Tail(Fix):
-    """Fix of damaged logs: cut a torn tail; by consent, excise other damage or cut there as a broker would."""
+    """Fix ``tail``, which cuts torn tails; by consent it excises other damage, or cuts there as a broker would."""
 
     name = "tail"
     reads_logs = True
@@ -251,7 +257,7 @@ class Tail(Fix):
         """Map the damage; for a plan, also work out the files that the logs become.
 
         Raises:
-            UsageError: a consent does not name a damage that is there.
+            UsageError: a consent does not name any damage in the logs.
         """
         if purpose == "check":
             look_at_damage(context, analyses)
@@ -390,9 +396,9 @@ def _not_as_planned(change: MendLog, made: MendedResult) -> str:
     }
     log = (made.size, made.digest, made.digest_gone, made.last_offset)
     if log != (change.size_after, change.digest_after, change.digest_removed, change.last_offset):
-        return f"{change.change_id}: the bytes that go and stay are not those of the plan"
+        return f"{change.change_id}: the removed and remaining bytes are not those of the plan"
     if planned != again:
-        return f"{change.change_id}: its indexes, worked out again, are not those of the plan"
+        return f"{change.change_id}: its indexes, built again, are not those of the plan"
     return ""
 
 
@@ -439,8 +445,8 @@ def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
         folder = analysis.partition.folder
         if folder in failed:
             base_offset, why_not = min(failed[folder].items())
-            left = LeftAlone(why_not.kind, f"{log_name(base_offset)}: {why_not.why}", damaged=True)
-            analysis.put(TAIL_RESULT, Proposal(notes=choice.notes, left=left))
+            reason = LeftAlone(why_not.kind, f"{log_name(base_offset)}: {why_not.why}", damaged=True)
+            analysis.put(TAIL_RESULT, Proposal(notes=choice.notes, left=reason))
         elif choice.cuts:
             analysis.put(TAIL_RESULT, _decision(context, analysis, choice, made[folder]))
 

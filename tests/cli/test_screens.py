@@ -95,7 +95,7 @@ def all_right(count: int) -> View:
     """A plan with every kind of file that one run can check."""
     kinds = (
         ("new segments", "every batch, every entry of its indexes, and the plan's counts"),
-        ("mended logs", "every batch, its indexes, and the plan's size and digest"),
+        ("repaired logs", "every batch, its indexes, and the plan's size and digest"),
         ("transaction indexes", "its entries against a replay of the logs"),
         ("leader epoch checkpoints", "size and digest against the plan, decoded and encoded again"),
         ("producer snapshots", "size and digest against the plan, decoded and encoded again"),
