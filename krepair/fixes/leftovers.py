@@ -444,8 +444,8 @@ def _only_copies(analysis: PartitionAnalysis, decision: SwapDecision) -> dict[st
     """Return name -> reason of each file that a start deletes, but that may hold the only copy of records.
 
     Retention deletes segments below the log start, a cleaner those that it has rewritten. A follower that truncates
-    deletes behind its log end, but never a committed record. So a committed record in such a file has no other cause
-    than a start that lost it.
+    deletes behind its log end, but never a committed record. So committed records in such a file were cut by a start,
+    and may exist nowhere else.
     """
     swapped = (completion.swap.end_offset for completion in decision.completions)
     end = max((log_end_of(analysis.segments), *swapped))
