@@ -192,8 +192,8 @@ def _old(target: Target, file: FileChange) -> FileState | None:
     old = (unchanged if cut else original)(folder, target.planned, file.name)
     if old is None and (file.goes or (file.name.endswith(LOG) and file.how != "new")):
         raise RefusedError(f"{folder.at(file.name)}: is to be changed, but the plan has no such file")
-    found = folder.tree.status(folder.at(file.name)) if cut else None
-    if found is not None and found.st_nlink > 1:
+    status = folder.tree.status(folder.at(file.name)) if cut else None
+    if status is not None and status.st_nlink > 1:
         raise RefusedError(
             f"{folder.at(file.name)}: has other names (hard links), and a cut would reach all of them; "
             "replace this one by a copy first"
@@ -238,7 +238,7 @@ def _swap(target: Target, change: CompleteSwap) -> Intent:
         change_id=change.change_id,
         executor="swap",
         originals=originals,
-        made=(new, *(staged_file(folder, one.name, one.size, one.digest) for one in change.makes)),
+        made=(new, *(staged_file(folder, index.name, index.size, index.digest) for index in change.makes)),
         order=target.order,
         copied=tuple(copied),
     )
@@ -366,9 +366,11 @@ def _check_logs_behind(
 
 def _is_as_made(folder: PartitionFolder, partition: PartitionPlan, name: str) -> bool:
     """Return whether another change of the plan made this log; such a change is carried out before groups are."""
-    found = folder.state(name)
+    current = folder.state(name)
     return any(
-        file.name == name and found is not None and (found.size, found.mtime_ns) == (file.size, file.mtime_ns)
+        file.name == name
+        and current is not None
+        and (current.size, current.mtime_ns) == (file.size, file.mtime_ns)
         for change in partition.changes
         for file in change.files
     )
@@ -376,10 +378,10 @@ def _is_as_made(folder: PartitionFolder, partition: PartitionPlan, name: str) ->
 
 def grown(folder: PartitionFolder, planned: FileFingerprint) -> FileState | None:
     """Return the state of a log that has grown behind the batches that the plan saw; None of any other log."""
-    found = folder.state(planned.name)
-    if found is None or found.size <= planned.size or not planned.digest:
+    current = folder.state(planned.name)
+    if current is None or current.size <= planned.size or not planned.digest:
         return None
-    return found if folder.begins_with(found, planned) else None
+    return current if folder.begins_with(current, planned) else None
 
 
 def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
@@ -388,26 +390,26 @@ def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], n
     Raises:
         StalePlanError: it changed, came or went since the plan was made; the message names it.
     """
-    found, plan = folder.state(name), planned.get(name)
-    if found is None and plan is None:
+    current, plan = folder.state(name), planned.get(name)
+    if current is None and plan is None:
         return None
-    if found is None:
+    if current is None:
         raise StalePlanError(f"{folder.at(name)}: is gone since the plan was made")
     if plan is None:
         raise StalePlanError(f"{folder.at(name)}: was not there when the plan was made")
-    if (found.size, found.mtime_ns) != (plan.size, plan.mtime_ns):
+    if (current.size, current.mtime_ns) != (plan.size, plan.mtime_ns):
         message = (
             f"{folder.at(name)}: changed since the plan was made: expected {plan.size} bytes of mtime {plan.mtime_ns}, "
-            f"found {found.size} of {found.mtime_ns}"
+            f"found {current.size} of {current.mtime_ns}"
         )
         raise StalePlanError(message)
-    return found
+    return current
 
 
 def original(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
     """Return the same as ``unchanged``, with a digest of the content."""
-    found = unchanged(folder, planned, name)
-    return None if found is None else folder.digested(name, found)
+    state = unchanged(folder, planned, name)
+    return None if state is None else folder.digested(name, state)
 
 
 def check_staged(
@@ -424,24 +426,24 @@ def check_staged(
         RefusedError: one is missing, or of another size or modification time; or it would be empty.
         VerifyFailedError: an index is not the one that was made.
     """
-    found = [
+    staged = [
         state if extension == LOG else folder.digested(path, state)
         for extension in SEGMENT_SUFFIXES
         for path in (folder.names.stage(segment_name(change.base_offset, extension)),)
         if (state := folder.state(path)) is not None
     ]
     log = segment_name(change.base_offset, ".log")
-    if not found or found[0].name != log:
+    if not staged or staged[0].name != log:
         raise RefusedError(f"{folder.at(folder.names.stage(log))}: the staged file is missing")
-    if found[0].size == 0:
+    if staged[0].size == 0:
         raise RefusedError(
             f"{folder.at(folder.names.stage(log))}: has no bytes; a broker that meets an empty .swap brings the "
             "originals back"
         )
-    if (found[0].size, found[0].mtime_ns) != (change.log_bytes, change.mtime_ns):
+    if (staged[0].size, staged[0].mtime_ns) != (change.log_bytes, change.mtime_ns):
         message = (
             f"{folder.at(folder.names.stage(log))}: expected {change.log_bytes} bytes of mtime {change.mtime_ns}, "
-            f"found {found[0].size} of {found[0].mtime_ns}"
+            f"found {staged[0].size} of {staged[0].mtime_ns}"
         )
         raise RefusedError(message)
     for name, digest in (made or {}).items():
@@ -450,7 +452,7 @@ def check_staged(
             raise VerifyFailedError(
                 f"{path}: its bytes are not those that krepair wrote; nothing was replaced"
             )
-    return tuple(found)
+    return tuple(staged)
 
 
 def told_apart(
@@ -464,9 +466,11 @@ def told_apart(
         log: the new one, by its final name.
         path: where it is now.
     """
-    if not any((one.name, one.size, one.mtime_ns) == (log.name, log.size, log.mtime_ns) for one in originals):
+    if not any(
+        (state.name, state.size, state.mtime_ns) == (log.name, log.size, log.mtime_ns) for state in originals
+    ):
         return tuple(originals), log
-    known = (folder.digested(one.name, one) if one.name == log.name else one for one in originals)
+    known = (folder.digested(state.name, state) if state.name == log.name else state for state in originals)
     return tuple(known), folder.digested(path, log)
 
 
@@ -486,8 +490,8 @@ def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> F
     path = folder.names.stage(name)
     staged = folder.state(path)
     if staged is None or staged.size != size:
-        found = "nothing" if staged is None else f"{staged.size} bytes"
-        raise RefusedError(f"{folder.at(path)}: expected {size} bytes, found {found}")
+        size_text = "nothing" if staged is None else f"{staged.size} bytes"
+        raise RefusedError(f"{folder.at(path)}: expected {size} bytes, found {size_text}")
     if digest_file(folder.at(path), folder.tree) != digest:
         raise VerifyFailedError(
             f"{folder.at(path)}: its bytes are no longer those of the plan; nothing was replaced"

@@ -52,10 +52,10 @@ def is_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], 
 
 
 def _is_as_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> bool:
-    here, plan = folder.state(name), planned.get(name)
-    if here is None or plan is None:
-        return here is None and plan is None
-    return (here.size, here.mtime_ns) == (plan.size, plan.mtime_ns)
+    current, plan = folder.state(name), planned.get(name)
+    if current is None or plan is None:
+        return current is None and plan is None
+    return (current.size, current.mtime_ns) == (plan.size, plan.mtime_ns)
 
 
 def logs_made(changes: Iterable[Change]) -> dict[str, FileChange]:
@@ -97,14 +97,14 @@ def _becomes(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], file: FileChange, path: str
 ) -> bool:
     """Return whether a path holds the new file: by digest if the plan has one, else by size and time."""
-    here = folder.state(path)
-    if here is None or file.goes:
-        return here is None and file.goes
+    current = folder.state(path)
+    if current is None or file.goes:
+        return current is None and file.goes
     if file.digest:
-        return here.size == file.size and digest_file(folder.at(path)) == file.digest
+        return current.size == file.size and digest_file(folder.at(path)) == file.digest
     pending = planned.get(file.name + SWAP) if file.how == "swapped" else None
     mtime_ns = file.mtime_ns if pending is None else pending.mtime_ns
-    return (here.size, here.mtime_ns) == (file.size, mtime_ns)
+    return (current.size, current.mtime_ns) == (file.size, mtime_ns)
 
 
 # -- by hand
@@ -151,8 +151,8 @@ def _lines_are_planned(folder: PartitionFolder, change: ChangeLines) -> bool:
     """
     data, lines = _data(folder, change), change.lines
     if data is not None and change.trusts:
-        left = lines_left(data, lines)
-        return bool(left) and len(left) + len(lines_in(data, lines)) == len(lines)
+        unchanged = lines_left(data, lines)
+        return bool(unchanged) and len(unchanged) + len(lines_in(data, lines)) == len(lines)
     return data is not None and with_lines(data, lines) is not None
 
 

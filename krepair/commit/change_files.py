@@ -155,11 +155,11 @@ class ChangeFiles(Executor):
             _check_segment(folder, files)
             run(folder, files_back(files, folder.names))
 
-        came = _until_an_error(intents, put_back)
+        outcome = _until_an_error(intents, put_back)
         run(folder, [SyncDir("")])
-        back = [name for intent in intents[: came.done] for name in intent.names]
+        back = [name for intent in intents[: outcome.done] for name in intent.names]
         run(folder, forget_files(back, folder.names))
-        return came
+        return outcome
 
 
 def _is_gone_by_others(folder: PartitionFolder, intent: Intent) -> bool:
@@ -173,8 +173,8 @@ def _is_gone_by_others(folder: PartitionFolder, intent: Intent) -> bool:
 
 def _is_foreign(folder: PartitionFolder, file: Becomes) -> bool:
     """Return whether a name has a file that is neither the original nor the new one."""
-    known = (one for one in (file.old, file.new) if one is not None)
-    return folder.state(file.name) is not None and not any(folder.holds(file.name, one) for one in known)
+    known = (state for state in (file.old, file.new) if state is not None)
+    return folder.state(file.name) is not None and not any(folder.holds(file.name, state) for state in known)
 
 
 def _check_segment(folder: PartitionFolder, files: Sequence[Becomes]) -> None:
@@ -244,6 +244,6 @@ def _last_log(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], o
     before = max((name for name in planned if name.endswith(LOG)), default="")
     if own.kind is FileKind.SNAPSHOT and (own.base_offset or 0) <= (base_offset_of(before) or 0):
         return ""
-    found = map(parse_file_name, folder.file_names())
-    logs = (one.name for one in found if one.kind is FileKind.LOG and one.state is NameState.LIVE)
+    files = map(parse_file_name, folder.file_names())
+    logs = (file.name for file in files if file.kind is FileKind.LOG and file.state is NameState.LIVE)
     return max(logs, default="")

@@ -465,8 +465,8 @@ def standing_fences(tree: Tree, log_dir: str) -> list[str]:
         OSError: a folder could not be looked at.
     """
     places = []
-    for folder, found in tree.entries(log_dir):
-        if not stat.S_ISDIR(found.st_mode) or parse_folder_name(folder).kind is FolderKind.FOREIGN:
+    for folder, status in tree.entries(log_dir):
+        if not stat.S_ISDIR(status.st_mode) or parse_folder_name(folder).kind is FolderKind.FOREIGN:
             continue
         with contextlib.suppress(FileNotFoundError):  # deleted with its topic at this moment
             names = (name for name in tree.names(f"{log_dir}/{folder}") if plan_id_of(name) is not None)
@@ -506,8 +506,8 @@ def _read(tree: Tree, path: str) -> bytes | None:
 
 
 def _look(tree: Tree, path: str) -> tuple[int, int] | None:
-    found = tree.status(path)
-    return None if found is None else (found.st_size, found.st_mtime_ns)
+    status = tree.status(path)
+    return None if status is None else (status.st_size, status.st_mtime_ns)
 
 
 def _watched(tree: Tree, log_dir: str, name: str, found: os.stat_result) -> Seen:

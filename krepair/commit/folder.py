@@ -104,19 +104,19 @@ class PartitionFolder:
             StalePlanError: something else than a regular file has the name.
             OSError: it could not be looked at.
         """
-        found = self._status(relative)
-        if found is None:
+        status = self._status(relative)
+        if status is None:
             return None
         name = relative.rpartition("/")[2]
-        return FileState(name=name, size=found.st_size, mtime_ns=found.st_mtime_ns)
+        return FileState(name=name, size=status.st_size, mtime_ns=status.st_mtime_ns)
 
     def _status(self, relative: str) -> os.stat_result | None:
-        found = self.tree.status(self.at(relative))
-        if found is not None and not stat.S_ISREG(found.st_mode):
+        status = self.tree.status(self.at(relative))
+        if status is not None and not stat.S_ISREG(status.st_mode):
             raise StalePlanError(
                 f"{self.at(relative)}: expected a regular file; the partition is left as it is"
             )
-        return found
+        return status
 
     def digested(self, relative: str, state: FileState) -> FileState:
         """Return a state with the digest of the file; each file is read once per run.
@@ -137,10 +137,10 @@ class PartitionFolder:
 
     def _forget(self, relative: str) -> None:
         """Forget a file that is about to lose this name, because another file may get its inode."""
-        found = self.tree.status(self.at(relative))
-        if found is not None:
-            self._digests.pop(_key_of(found), None)
-            self._ours.discard(_key_of(found))
+        status = self.tree.status(self.at(relative))
+        if status is not None:
+            self._digests.pop(_key_of(status), None)
+            self._ours.discard(_key_of(status))
 
     def file_names(self) -> list[str]:
         """Return the sorted names of everything in the partition folder except directories."""
@@ -281,7 +281,7 @@ class PartitionFolder:
         if not self.tree.is_folder(path):
             return []
         return [
-            f"{path}/{name}" for name, found in self.tree.entries(path) if not stat.S_ISREG(found.st_mode)
+            f"{path}/{name}" for name, status in self.tree.entries(path) if not stat.S_ISREG(status.st_mode)
         ]
 
     # -- which file is which
@@ -290,9 +290,9 @@ class PartitionFolder:
         """Return whether the file of this name in the partition folder is the original of this name."""
         if self._originals is None or self._originals[0] is not group:
             self._originals = (group, {state.name: state for state in group.originals})
-        found = self.state(name)
+        current = self.state(name)
         original = self._originals[1].get(name)
-        if found is None or original is None:
+        if current is None or original is None:
             return False
         kept = self.names.keep(name)
         if name not in group.copied and self.is_one_file(name, kept):
@@ -300,7 +300,7 @@ class PartitionFolder:
         if not self.holds(name, original):
             return False
         # An index that was right already is made again just so. Then the new one is here once it has left ``stage/``.
-        new = next((one for one in group.made if name in (one.name, one.name + SWAP)), None)
+        new = next((made for made in group.made if name in (made.name, made.name + SWAP)), None)
         is_made_so = new is not None and replace(new, name=name) == original
         if new is None or not is_made_so or self.state(kept) is None:
             return True
@@ -355,12 +355,12 @@ class PartitionFolder:
             StalePlanError: something else than a regular file has the name.
             OSError: it could not be read.
         """
-        found = self._status(relative)
-        if found is None or known is None:
-            return found is None and known is None
-        if (found.st_size, found.st_mtime_ns) != (known.size, known.mtime_ns):
+        status = self._status(relative)
+        if status is None or known is None:
+            return status is None and known is None
+        if (status.st_size, status.st_mtime_ns) != (known.size, known.mtime_ns):
             return False
-        return not known.digest or self._digest(relative, found) == known.digest
+        return not known.digest or self._digest(relative, status) == known.digest
 
     def begins_with(self, log: FileState, planned: FileFingerprint) -> bool:
         """Return whether a log begins with the batches that the plan saw; each log is read once per run.
@@ -377,8 +377,8 @@ class PartitionFolder:
 
     def is_one_file(self, one: str, other: str) -> bool:
         """Return whether two names belong to the same file at this moment."""
-        found, beside = self._status(one), self._status(other)
-        return found is not None and beside is not None and os.path.samestat(found, beside)
+        status, beside = self._status(one), self._status(other)
+        return status is not None and beside is not None and os.path.samestat(status, beside)
 
     def _is_new_log(self, path: str, group: Intent) -> bool:
         """Return whether a path holds the new log of a group.
@@ -387,10 +387,10 @@ class PartitionFolder:
         this run has put it there. Another plan, or a cleaner that finds nothing to clean, may make the very same log:
         it is not ours as long as ours is still in ``stage/``, or in its place already.
         """
-        new, found = group.log, self._status(path)
-        if found is None or not path.endswith((CLEANED, SWAP)):
+        new, status = group.log, self._status(path)
+        if status is None or not path.endswith((CLEANED, SWAP)):
             return self.holds(path, new)
-        staged, key = self.names.stage(new.name), _key_of(found)
+        staged, key = self.names.stage(new.name), _key_of(status)
         if self.state(staged) is not None and not self.is_one_file(staged, path):
             return False
         if self.holds(new.name, new) and not self.is_original(group, new.name):
@@ -399,7 +399,7 @@ class PartitionFolder:
             return self.holds(path, new)
         if (
             key not in self._ours
-            and found.st_size == new.size
+            and status.st_size == new.size
             and has_parts(self.at(path), group.parts, self.tree)
         ):
             self._ours.add(key)
@@ -431,9 +431,9 @@ class PartitionFolder:
     def rename(self, source: str, target: str) -> None:
         """Moves a file."""
         self._forget(target)
-        found = self._status(source)
-        if found is not None and source.startswith(self.names.stage()):
-            self._ours.add(_key_of(found))
+        status = self._status(source)
+        if status is not None and source.startswith(self.names.stage()):
+            self._ours.add(_key_of(status))
         self.disk.rename(self.at(source), self.at(target))
         self.changed(source, target)
 
@@ -459,13 +459,17 @@ class PartitionFolder:
         Raises:
             StalePlanError: it is neither.
         """
-        found = self.state(path)
-        if found is None or "/" in path or not path.removesuffix(SWAP).removesuffix(CLEANED).endswith(".log"):
+        current = self.state(path)
+        if (
+            current is None
+            or "/" in path
+            or not path.removesuffix(SWAP).removesuffix(CLEANED).endswith(".log")
+        ):
             return
         if not self.is_original(group, path) and not self._is_new_log(path, group):
             raise StalePlanError(
                 f"{self.at(path)}: expected the original, or the file that this plan made ({group.log.size} "
-                f"bytes); found another one ({found.size} bytes): it was written since"
+                f"bytes); found another one ({current.size} bytes): it was written since"
             )
 
     def litter(self, group: Intent) -> list[str]:
@@ -485,8 +489,8 @@ class PartitionFolder:
 
     def written_since(self, name: str) -> StalePlanError:
         """Return the refusal to take back a file that another program changed or removed since apply."""
-        what = "is gone" if self.state(name) is None else "was written"
-        return StalePlanError(f"{self.at(name)}: {what} since the plan was applied")
+        verb = "is gone" if self.state(name) is None else "was written"
+        return StalePlanError(f"{self.at(name)}: {verb} since the plan was applied")
 
     def swap_of_others(self, swap: str) -> StalePlanError:
         """Return the refusal to continue beside a foreign swap, which may hold the only records of its segments."""
@@ -538,8 +542,8 @@ class PartitionFolder:
             StalePlanError: it is not; the message names the file.
         """
         for merged in group.made:
-            found = self.state(merged.name)
-            if found is None and (merged.size or not merged.name.endswith(".txnindex")):
+            current = self.state(merged.name)
+            if current is None and (merged.size or not merged.name.endswith(".txnindex")):
                 raise StalePlanError(
                     f"{self.at(merged.name)}: is gone: removed by a broker started in between"
                 )
@@ -601,10 +605,10 @@ def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
     Raises:
         OSError: it could not be looked at, or removed.
     """
-    found = disk.tree.status(path)
-    if found is None or not stat.S_ISDIR(found.st_mode):
+    status = disk.tree.status(path)
+    if status is None or not stat.S_ISDIR(status.st_mode):
         return False
-    if (stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid)) == (mode, owner):
+    if (stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)) == (mode, owner):
         return True
     try:
         disk.remove_dir(path)
@@ -617,13 +621,13 @@ def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
 
 def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -> bool:
     """Refuses what is of another kind; returns whether it is there."""
-    found = tree.status(path)
-    if found is not None and not is_kind(found.st_mode):
+    status = tree.status(path)
+    if status is not None and not is_kind(status.st_mode):
         raise RefusedError(
-            f"{path}: expected a {kind} of krepair's own, found a {kind_of(found.st_mode)}; somebody put it there, "
+            f"{path}: expected a {kind} of krepair's own, found a {kind_of(status.st_mode)}; somebody put it there, "
             "and nothing was changed"
         )
-    return found is not None
+    return status is not None
 
 
 def _key_of(found: os.stat_result) -> _Key:

@@ -120,12 +120,12 @@ class Guards:
         Raises:
             UnwritableError: something could not be written.
         """
-        there = [folder for folder in folders if folder.was_begun()]
-        if len(there) * SYNCED_WHEN_OPENED < medium.MANY:
+        begun = [folder for folder in folders if folder.was_begun()]
+        if len(begun) * SYNCED_WHEN_OPENED < medium.MANY:
             return
-        first = there[0]
+        first = begun[0]
         try:
-            self.settled = first.disk.sync_file_system(first.log_dir, [folder.path for folder in there])
+            self.settled = first.disk.sync_file_system(first.log_dir, [folder.path for folder in begun])
         except OSError as error:
             message = f"{error.filename or first.log_dir}: {error.strerror}; nothing was changed"
             raise UnwritableError(message) from error

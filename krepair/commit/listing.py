@@ -87,8 +87,8 @@ def epochs_of(folder: PartitionFolder) -> tuple[EpochEntry, ...]:
 
 def _entries(folder: PartitionFolder) -> list[tuple[str, Entry]]:
     return [
-        (name, _entry(folder, name, found))
-        for name, found in folder.tree.entries(folder.path)
+        (name, _entry(folder, name, status))
+        for name, status in folder.tree.entries(folder.path)
         if not name.startswith(PRIVATE_PREFIX)
     ]
 
@@ -99,8 +99,8 @@ def entry_of(folder: PartitionFolder, name: str) -> Entry | None:
     Raises:
         OSError: it could not be read.
     """
-    found = folder.tree.status(folder.at(name))
-    return None if found is None else _entry(folder, name, found)
+    status = folder.tree.status(folder.at(name))
+    return None if status is None else _entry(folder, name, status)
 
 
 def _entry(folder: PartitionFolder, name: str, found: os.stat_result) -> Entry:
@@ -170,9 +170,9 @@ def is_whole(listing: FolderListing) -> bool:
 
 
 def _short(name: str) -> str:
-    found = _OF_SEGMENT.fullmatch(name)
-    if found is not None and found[2] in _SHORT:
-        return f"{int(found[1])}{_SHORT[found[2]]}"
+    match = _OF_SEGMENT.fullmatch(name)
+    if match is not None and match[2] in _SHORT:
+        return f"{int(match[1])}{_SHORT[match[2]]}"
     return f":{name}" if name.isascii() else f"={os.fsencode(name).hex()}"
 
 

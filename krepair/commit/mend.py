@@ -56,11 +56,11 @@ class MendLogs(Executor):
         log = _log_of(intent)
         if log.new is not None:
             return folder.holds(log.name, log.new)
-        found = folder.state(log.name)
+        current = folder.state(log.name)
         return (
-            found is not None
-            and found.size == lost_of(intent).size_after
-            and _is_the_log(folder, intent, found)
+            current is not None
+            and current.size == lost_of(intent).size_after
+            and _is_the_log(folder, intent, current)
         )
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
@@ -97,8 +97,8 @@ class MendLogs(Executor):
         original, lost = intent.originals[0], lost_of(intent)
         if not is_cut(intent):
             return folder.holds(original.name, original) or _has_front(folder, intent)
-        found = folder.state(original.name)
-        more = found.size - lost.size_after if found is not None else 0
+        current = folder.state(original.name)
+        more = current.size - lost.size_after if current is not None else 0
         if not 0 < more <= original.size - lost.size_after:
             return False
         if folder.state(folder.names.keep(original.name + CUT)) is not None:
@@ -165,12 +165,12 @@ def holds_part(folder: PartitionFolder, intent: Intent, name: str) -> bool:
     if name != original.name or not is_cut(intent):
         index = _index_of(intent)
         return index is not None and name == index.name and _has_front(folder, intent)
-    found = folder.state(name)
-    if found is None or not lost.size_after <= found.size <= original.size:
+    current = folder.state(name)
+    if current is None or not lost.size_after <= current.size <= original.size:
         return False
-    more = found.size - lost.size_after
+    more = current.size - lost.size_after
     kept = folder.state(folder.names.keep(name + CUT)) is not None
-    return _is_the_log(folder, intent, found) and (not more or (kept and _is_ours(folder, intent, more)))
+    return _is_the_log(folder, intent, current) and (not more or (kept and _is_ours(folder, intent, more)))
 
 
 def logs_behind(folder: PartitionFolder, name: str) -> list[str]:
@@ -243,7 +243,7 @@ def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
     if not mended:
         steps += [*swap_files([log], names), SyncDir("")]
     if index is not None:
-        file = next(one for one in companions if one.name == index.name)
+        file = next(companion for companion in companions if companion.name == index.name)
         steps += [*swap_files([file], names), SyncDir("")]
     return steps
 
@@ -259,8 +259,8 @@ def _has_front(folder: PartitionFolder, intent: Intent) -> bool:
     index = _index_of(intent)
     if index is None or lost_of(intent).front_bytes == index.size:
         return False
-    found, front = folder.state(index.name), (lost_of(intent).front_bytes, index.mtime_ns)
-    return found is not None and (found.size, found.mtime_ns) == front
+    current, front = folder.state(index.name), (lost_of(intent).front_bytes, index.mtime_ns)
+    return current is not None and (current.size, current.mtime_ns) == front
 
 
 # -- in place
@@ -343,24 +343,24 @@ def lines_of_cut(folder: PartitionFolder, plan: FileFingerprint, change: MendLog
         OSError: it cannot be read.
     """
     log, kept = change.name, folder.names.keep(change.name + CUT)
-    size, here, cut = plan.size - change.size_after, folder.state(log), folder.state(kept)
-    if here is None or not change.size_after <= here.size <= plan.size:
+    size, current, cut = plan.size - change.size_after, folder.state(log), folder.state(kept)
+    if current is None or not change.size_after <= current.size <= plan.size:
         raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
     path, bytes_kept = shlex.quote(folder.at(log)), shlex.quote(folder.at(kept))
-    if here.size == plan.size and _digest(folder, log, change.size_after, size) == change.digest_removed:
+    if current.size == plan.size and _digest(folder, log, change.size_after, size) == change.digest_removed:
         lines = [f"rm {bytes_kept}"] if cut is not None else []
     elif _digest(folder, kept, 0, size) != change.digest_removed:
         raise StalePlanError(f"{folder.at(kept)}: does not hold the bytes that were cut")
     elif digest_front(folder.at(log), change.size_after, folder.tree) != change.digest_after or not _is_kept(
-        folder, log, change.size_after, here.size - change.size_after
+        folder, log, change.size_after, current.size - change.size_after
     ):
         raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
     else:
-        shorten = [f"truncate -s {change.size_after} {path}"] if here.size > change.size_after else []
+        shorten = [f"truncate -s {change.size_after} {path}"] if current.size > change.size_after else []
         lines = [*shorten, f"cat {bytes_kept} >> {path} && rm {bytes_kept}"]
-    if lines and here.size < plan.size and not logs_behind(folder, log):
+    if lines and current.size < plan.size and not logs_behind(folder, log):
         check_not_trusted(folder, log)
-    timed = not lines and here.mtime_ns == plan.mtime_ns
+    timed = not lines and current.mtime_ns == plan.mtime_ns
     seconds, rest = divmod(plan.mtime_ns, 1_000_000_000)
     return lines if timed else [*lines, f"touch -m -d @{seconds}.{rest:09} {path}"]
 
@@ -440,8 +440,12 @@ def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended:
         if not folder.holds(name, original) and not folder.holds(name, intent.new(name)):
             raise written
         return
-    found, kept = folder.state(name), folder.names.keep(name + CUT)
-    if found is None or not start <= found.size <= original.size or not _is_the_log(folder, intent, found):
+    current, kept = folder.state(name), folder.names.keep(name + CUT)
+    if (
+        current is None
+        or not start <= current.size <= original.size
+        or not _is_the_log(folder, intent, current)
+    ):
         raise written
     if _is_whole(folder, intent) and not (was_mended and folder.state(kept) is not None):
         return
@@ -449,7 +453,7 @@ def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended:
         raise StalePlanError(
             f"{folder.at(kept)}: the kept bytes are gone or changed, so the log stays as it is"
         )
-    if not _is_ours(folder, intent, found.size - start):
+    if not _is_ours(folder, intent, current.size - start):
         raise written
 
 
@@ -477,8 +481,8 @@ def _is_kept(folder: PartitionFolder, name: str, start: int, size: int) -> bool:
     """Return whether nothing lies behind the cut but kept bytes, or zeros where a power cut lost them."""
     kept = _pieces(folder, folder.names.keep(name + CUT), 0, size)
     log = _pieces(folder, name, start, size)
-    for (_, one), (_, other) in zip(kept, log, strict=True):
-        bytes_kept, bytes_found = np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)
-        if len(one) != len(other) or not ((bytes_found == bytes_kept) | (bytes_found == 0)).all():
+    for (_, kept_piece), (_, log_piece) in zip(kept, log, strict=True):
+        bytes_kept, bytes_found = np.frombuffer(kept_piece, np.uint8), np.frombuffer(log_piece, np.uint8)
+        if len(kept_piece) != len(log_piece) or not ((bytes_found == bytes_kept) | (bytes_found == 0)).all():
             return False
     return True

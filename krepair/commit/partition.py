@@ -160,7 +160,7 @@ def undo_partition(
     """
     run = _Backward(folder, partition, commit, guards, journal=journal)
     results = run.through(lambda: run.undo_all(bad_copies or {}))
-    return results if any(one.failed for one in results) else results + run.clean_up()
+    return results if any(result.failed for result in results) else results + run.clean_up()
 
 
 def fence_of(folder: PartitionFolder, partition: PartitionPlan, watch: Watch) -> Fence:
@@ -226,7 +226,7 @@ class _Run:
             try:
                 results = work()
             except InterruptedAtSafePointError as error:
-                error.message += "".join(f"; {left.why}" for left in self._close())
+                error.message += "".join(f"; {failure.why}" for failure in self._close())
                 raise
             return results + self._close()
 
@@ -242,8 +242,8 @@ class _Run:
         if folder.tree.is_folder(folder.private):
             made = (
                 file.name
-                for one in self.changes
-                for file in telling(one)
+                for change in self.changes
+                for file in telling(change)
                 if file.how in {"made", "new", "lines"}
             )
             check_all_recorded(folder, self.journal, self.target.planned, made)
@@ -335,8 +335,8 @@ class _Run:
         self.journal.append(*records)
         for record in records:
             if isinstance(record, Intent | Undo | Done | Freed):
-                what = record.state if isinstance(record, Done) else _EVENTS[type(record)]
-                _LOG.info("%s: %s", record.change_id, what)
+                event = record.state if isinstance(record, Done) else _EVENTS[type(record)]
+                _LOG.info("%s: %s", record.change_id, event)
 
     def set_fence(self, *, fenced: bool) -> None:
         """Raise the fence for a swap, and lower it for all else, which changes active segments as a broker does."""
@@ -381,12 +381,12 @@ class _Run:
         if not intents:
             return []
         try:
-            came = self.go_back(intents, committed=True)
+            outcome = self.go_back(intents, committed=True)
         except (KrepairError, OSError) as error:
-            came = Came(0, error)
-        results = [self.result(intent.change_id, "undone") for intent in intents[: came.done]]
-        if came.error is not None:
-            results += [self.not_back(intent.change_id, came.error) for intent in intents[came.done :]]
+            outcome = Came(0, error)
+        results = [self.result(intent.change_id, "undone") for intent in intents[: outcome.done]]
+        if outcome.error is not None:
+            results += [self.not_back(intent.change_id, outcome.error) for intent in intents[outcome.done :]]
         return results
 
     def go_back(self, intents: Sequence[Intent], *, committed: bool) -> Came:
@@ -403,20 +403,26 @@ class _Run:
         executor = executor_of(intents[0])
         if committed:
             self.set_fence(fenced=executor.fenced)
-            new = [one.change_id for one in intents if self.journal.states[one.change_id] != "undoing"]
+            new = [
+                intent.change_id for intent in intents if self.journal.states[intent.change_id] != "undoing"
+            ]
             before = self._listing() if new else None
-            self.append(*(Undo(change_id=one, before=before if one == new[0] else None) for one in new))
+            self.append(
+                *(Undo(change_id=intent, before=before if intent == new[0] else None) for intent in new)
+            )
         try:
             with self.ours(intents) if committed else contextlib.nullcontext():
-                came = executor.go_back(self.folder, intents, committed=committed)
+                outcome = executor.go_back(self.folder, intents, committed=committed)
         finally:
             if not committed:
-                self.watch.look_again(self.folder.relative(name) for one in intents for name in one.names)
+                self.watch.look_again(
+                    self.folder.relative(name) for intent in intents for name in intent.names
+                )
         state: Literal["undone", "rolled back"] = "undone" if committed else "rolled back"
-        self.append(*(Done(change_id=one.change_id, state=state) for one in intents[: came.done]))
-        if came.error is not None and not committed:
-            raise came.error
-        return came
+        self.append(*(Done(change_id=intent.change_id, state=state) for intent in intents[: outcome.done]))
+        if outcome.error is not None and not committed:
+            raise outcome.error
+        return outcome
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
         """Return what stopped the undo of a change, which is half done once the undo has begun."""
@@ -475,12 +481,12 @@ class _Forward(_Run):
         stopped = False
         for batch in _in_batches(self.changes, self._phase):
             done = self._apply_batch(batch, stage, stopped=stopped)
-            if all(one.outcome == "committed" for one in done):
+            if all(result.outcome == "committed" for result in done):
                 done += self._free([change for change in batch if change.by_itself], verify)
-            results |= {one.change_id: one for one in done}
-            stopped = stopped or any(one.failed for one in done)
+            results |= {result.change_id: result for result in done}
+            stopped = stopped or any(result.failed for result in done)
         if not stopped:
-            results |= {one.change_id: one for one in self._free(self.changes, verify)}
+            results |= {result.change_id: result for result in self._free(self.changes, verify)}
         return [results[change.change_id] for change in self.changes]
 
     def _phase(self, change: Change) -> str:
@@ -495,13 +501,13 @@ class _Forward(_Run):
     ) -> list[ChangeResult]:
         """Carry out changes that belong together and are equally far; return one result for each."""
         half_done = self._phase(batch[0]) == "half done" and not stopped
-        results = {one.change_id: one for one in (self._resume_batch(batch) if half_done else ())}
+        results = {result.change_id: result for result in (self._resume_batch(batch) if half_done else ())}
         for change in batch:
             self._look_at_done(change, results)
         todo = [change for change in batch if change.change_id not in results]
-        stopped = stopped or any(one.failed for one in results.values())
+        stopped = stopped or any(result.failed for result in results.values())
         new = self.skipped(todo) if stopped else self._commit_batch(todo, stage)
-        results |= {one.change_id: one for one in new}
+        results |= {result.change_id: result for result in new}
         return [results[change.change_id] for change in batch]
 
     def _look_at_done(self, change: Change, results: dict[str, ChangeResult]) -> None:
@@ -585,11 +591,11 @@ class _Forward(_Run):
         folder, gone = self.folder, False
         for intent in intents:
             kept = [folder.at(folder.names.keep(original.name)) for original in intent.originals]
-            there = [path for path in kept if folder.tree.is_there(path)]
-            self.guards.begun = self.guards.begun or bool(there)
-            for path in there:
+            existing = [path for path in kept if folder.tree.is_there(path)]
+            self.guards.begun = self.guards.begun or bool(existing)
+            for path in existing:
                 folder.disk.unlink(path)
-            gone = gone or bool(there)
+            gone = gone or bool(existing)
         if gone:
             folder.disk.sync_dir(folder.at(folder.names.keep()))
 
@@ -600,7 +606,7 @@ class _Forward(_Run):
         end, command = "its originals are still kept: krepair undo PLAN puts them back", Next.of("undo", PLAN)
         if not {"committed", "freed"}.intersection(later):
             back = self.put_back([self.journal.intents[change.change_id]])
-            if all(one.outcome == "undone" for one in back):
+            if all(result.outcome == "undone" for result in back):
                 end, command = "its originals are back", NOTHING
         error = VerifyFailedError(f"{change.change_id}: {text}; {end}", next_command=command)
         return self.failure(change.change_id, error)
@@ -708,14 +714,14 @@ class _Forward(_Run):
         try:
             self.set_fence(fenced=executor.fenced)
             with self.ours(intents):
-                came = executor.go_on(self.folder, intents)
-            done, left = intents[: came.done], intents[came.done :]
+                outcome = executor.go_on(self.folder, intents)
+            done, remaining = intents[: outcome.done], intents[outcome.done :]
             self.append(*(Done(change_id=intent.change_id, state="committed") for intent in done))
         except (KrepairError, OSError) as error:
             return self._stopped(intents, intents, error, earlier=earlier)
         results = [self.result(intent.change_id, "committed") for intent in done]
-        if came.error is not None:
-            results += self._stopped(left, left[:1], came.error, earlier=earlier)
+        if outcome.error is not None:
+            results += self._stopped(remaining, remaining[:1], outcome.error, earlier=earlier)
         return results
 
     def _stopped(
@@ -756,7 +762,7 @@ class _Backward(_Run):
         for batch in _in_batches(self.changes[::-1]):
             done = self.skipped(batch) if stopped else self._undo(batch, bad_copies)
             results += done
-            stopped = stopped or any(one.failed for one in done)
+            stopped = stopped or any(result.failed for result in done)
         return results
 
     def _undo(self, batch: Sequence[Change], bad_copies: Mapping[str, str]) -> list[ChangeResult]:
@@ -837,6 +843,6 @@ class _Backward(_Run):
             with self.folder.tree.keeping_folders():
                 remove_private_folder(self.folder)
         except (KrepairError, OSError) as error:
-            what = f"{self.folder.folder}/{self.folder.names.private}"
-            return [self._left(what, error, "what was kept could not be removed", "run undo again")]
+            path = f"{self.folder.folder}/{self.folder.names.private}"
+            return [self._left(path, error, "what was kept could not be removed", "run undo again")]
         return []

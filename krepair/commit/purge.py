@@ -93,9 +93,9 @@ def drop_finished(folder: PartitionFolder) -> None:
     """
     if folder.tree.is_folder(folder.private):
         journal = folder.journal()
-        left = [change for change, state in journal.states.items() if state != "freed"]
-        if left:
-            raise RefusedError(f"{left[0]}: is not freed")
+        unfreed = [change for change, state in journal.states.items() if state != "freed"]
+        if unfreed:
+            raise RefusedError(f"{unfreed[0]}: is not freed")
         check_nothing_kept(folder, journal)
     remove_private_folder(folder)
 
@@ -233,19 +233,19 @@ def _is_passed(folder: PartitionFolder, name: str) -> bool:
     base = base_offset_of(name)
     files = map(parse_file_name, folder.file_names())
     logs = sorted(
-        one.base_offset
-        for one in files
-        if one.kind is FileKind.LOG and one.state is NameState.LIVE and one.base_offset is not None
+        file.base_offset
+        for file in files
+        if file.kind is FileKind.LOG and file.state is NameState.LIVE and file.base_offset is not None
     )
-    below = [each for each in logs if base is not None and each <= base]
+    below = [log_base for log_base in logs if base is not None and log_base <= base]
     if base is None or not below:
         return False
     if parse_file_name(name).kind is FileKind.SNAPSHOT:
         return True
     last, end = scan_batches(folder.at(folder.names.keep(name)), base, folder.tree).last_offset, base
-    for each in logs[logs.index(below[-1]) :]:
-        summary = scan_batches(folder.at(log_name(each)), each, folder.tree)
-        if summary.damage or each > end:  # records are missing before it
+    for log_base in logs[logs.index(below[-1]) :]:
+        summary = scan_batches(folder.at(log_name(log_base)), log_base, folder.tree)
+        if summary.damage or log_base > end:  # records are missing before it
             return False
         end = summary.last_offset + 1
         if end > last:
@@ -340,9 +340,9 @@ def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) 
         _check_no_fence(folder)
     own = folder.tree.status(folder.private)
     freed = own.st_blocks * SECTOR if own is not None else 0
-    for name, found in folder.tree.entries(folder.private):
+    for name, status in folder.tree.entries(folder.private):
         if name not in _LAST:
-            freed += _remove(folder, f"{folder.private}/{name}", found)
+            freed += _remove(folder, f"{folder.private}/{name}", status)
     # The journal may go only when nothing is left of what it speaks of. Until then the copy of the plan is needed, too.
     folder.disk.sync_dir(folder.private)
     for path in (f"{folder.private}/{name}" for name in _LAST):
@@ -410,15 +410,15 @@ def _was_written(folder: PartitionFolder, log: FileState) -> bool:
 
 def _last_base(folder: PartitionFolder) -> int:
     names = map(parse_file_name, folder.file_names())
-    logs = (one for one in names if one.kind is FileKind.LOG and one.state is NameState.LIVE)
-    return max((one.base_offset for one in logs if one.base_offset is not None), default=-1)
+    logs = (file for file in names if file.kind is FileKind.LOG and file.state is NameState.LIVE)
+    return max((file.base_offset for file in logs if file.base_offset is not None), default=-1)
 
 
 def _check_batches(folder: PartitionFolder, log: FileState, base_offset: int) -> None:
     path = folder.at(log.name)
     summary = scan_batches(path, base_offset, folder.tree)
-    found = folder.state(log.name)
-    if not summary.damage or found is None or found.size < summary.file_size:
+    current = folder.state(log.name)
+    if not summary.damage or current is None or current.size < summary.file_size:
         return  # a broker may cut or delete it at this moment
     raise RefusedError(
         f"{path}: was written since apply and is damaged at byte {summary.valid_bytes} ({summary.damage_text}). What "

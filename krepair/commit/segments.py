@@ -156,8 +156,8 @@ def _of_a_cleaner(folder: PartitionFolder, group: Intent, highest: int) -> str:
     log = segment_name(group.base_offset, ".log") + CLEANED
     if folder.is_of_somebody_else(log, group):
         return log
-    found = map(parse_file_name, folder.file_names())
-    cleaned = (name for name in found if name.state is NameState.CLEANED)
+    names = map(parse_file_name, folder.file_names())
+    cleaned = (name for name in names if name.state is NameState.CLEANED)
     return next((name.name for name in cleaned if (name.base_offset or 0) <= highest), "")
 
 
@@ -188,16 +188,16 @@ def check_nothing_between(
     Raises:
         StalePlanError: there is one; the message names it.
     """
-    for one in map(parse_file_name, folder.file_names()):
-        if one.name in planned or one.base_offset is None:
+    for file in map(parse_file_name, folder.file_names()):
+        if file.name in planned or file.base_offset is None:
             continue
-        if one.state is NameState.SWAP and one.base_offset != change.base_offset:
-            raise folder.swap_of_others(one.name)
-        live = one.kind is FileKind.LOG and one.state is NameState.LIVE
-        if live and change.base_offset < one.base_offset <= change.last_offset:
+        if file.state is NameState.SWAP and file.base_offset != change.base_offset:
+            raise folder.swap_of_others(file.name)
+        live = file.kind is FileKind.LOG and file.state is NameState.LIVE
+        if live and change.base_offset < file.base_offset <= change.last_offset:
             raise StalePlanError(
-                f"{folder.at(one.name)}: came since the plan was made, and begins among the offsets of what is kept: a "
-                "broker has truncated the log, and gone on with it; nothing was changed"
+                f"{folder.at(file.name)}: came since the plan was made, and begins among the offsets of what is kept: "
+                "a broker has truncated the log, and gone on with it; nothing was changed"
             )
 
 
@@ -251,10 +251,14 @@ def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None
         log = segment_name(group.base_offset, ".log")
         raise folder.written_since(log)
     for kept in kept_of_group(folder, group):
-        original, found = kept.original, folder.state(kept.path)
+        original, current = kept.original, folder.state(kept.path)
         # A broker's look at an index may touch its time, never its size; a log it only ever cuts.
         exact = original.name.endswith(".log")
-        if found is None or found.size != original.size or (exact and found.mtime_ns != original.mtime_ns):
+        if (
+            current is None
+            or current.size != original.size
+            or (exact and current.mtime_ns != original.mtime_ns)
+        ):
             raise StalePlanError(
                 f"{folder.at(kept.path)}: is not the original of {original.size} bytes that was kept"
             )
@@ -323,9 +327,9 @@ class FinishSwaps(_OfGroup):
 
     def _steps_to_commit(self, folder: PartitionFolder, intent: Intent) -> list[Step]:
         names = folder.names
-        here = [original for original in intent.originals if not _is_kept(folder, intent, original)]
+        in_place = [original for original in intent.originals if not _is_kept(folder, intent, original)]
         keeps = [
-            Keep(original.name, names.keep(original.name), names.out(original.name)) for original in here
+            Keep(original.name, names.keep(original.name), names.out(original.name)) for original in in_place
         ]
         return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
 

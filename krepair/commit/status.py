@@ -130,14 +130,14 @@ def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Be
 
 def why_half_done(others: Iterable[Beside]) -> str:
     """Return why another plan has to be resumed or undone before anything begins beside it; or empty."""
-    for one in others:
+    for beside in others:
         try:
-            changes = _journal(*one).unfinished()
+            changes = _journal(*beside).unfinished()
         except (RefusedError, OSError) as error:
-            return f"{one.private.name}: its journal could not be read: {error}"
+            return f"{beside.private.name}: its journal could not be read: {error}"
         if changes:
-            what = f"{changes[0]} of plan {one.private.plan_id} is half done here"
-            return f"{what}: krepair apply or undo that plan first"
+            text = f"{changes[0]} of plan {beside.private.plan_id} is half done here"
+            return f"{text}: krepair apply or undo that plan first"
     return ""
 
 
@@ -151,7 +151,7 @@ def why_not_ended(others: Sequence[Beside], names: Collection[str]) -> str:
         names: of the files that shall be touched.
     """
     half = why_half_done(others)
-    return half or next((why for one in others if (why := _why_begun(one, names))), "")
+    return half or next((why for beside in others if (why := _why_begun(beside, names))), "")
 
 
 def _why_begun(one: Beside, names: Collection[str]) -> str:

@@ -306,7 +306,7 @@ def back_steps(group: Intent, names: Names, order: Order) -> list[Step]:
     P2: the new files become ``.swap``, the log last; the originals get their names again. The broker may have added or
     removed index files of the new segment since. So all are named, and a missing one is passed over.
     """
-    log, indexes = group.log.name, [segment_name(group.base_offset, one) for one in INDEX_SUFFIXES]
+    log, indexes = group.log.name, [segment_name(group.base_offset, suffix) for suffix in INDEX_SUFFIXES]
     steps: list[Step] = []
     if order == "P1":
         steps += moved(log, log + SWAP)

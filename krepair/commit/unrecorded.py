@@ -86,9 +86,9 @@ def check_all_recorded(
     if not journal.intents and folder.tree.is_folder(f"{folder.private}/fence"):
         telling.append(f"{folder.names.private}/fence")
     if telling:
-        what = "its last record is damaged" if journal.is_torn else "a record is gone"
+        reason = "its last record is damaged" if journal.is_torn else "a record is gone"
         raise journal.damaged(
-            f"{journal.path}: {what}, and {folder.at(telling[0])} tells that a change was begun which the others do "
+            f"{journal.path}: {reason}, and {folder.at(telling[0])} tells that a change was begun which the others do "
             f"not know; nothing was changed, and the originals are in {folder.at(folder.names.keep())}"
             f"{_or_of_a_broker(telling[0])}"
         )
@@ -107,7 +107,7 @@ def _or_of_a_broker(name: str) -> str:
 def _known(journal: Journal) -> frozenset[str]:
     """Return the final names of all files of the changes that are done or half done."""
     at_work = (journal.intents[change] for change in journal.at_work())
-    return frozenset(_final(name) for one in at_work for name in one.names)
+    return frozenset(_final(name) for intent in at_work for name in intent.names)
 
 
 def _final(name: str) -> str:
@@ -197,8 +197,8 @@ def is_displaced(folder: PartitionFolder, name: str) -> bool:
         OSError: something could not be looked at.
     """
     path = folder.names.keep(name)
-    kept, here = folder.state(path), folder.state(name)
-    return kept is not None and (here is None or not _is_same(folder, path, kept, name, here))
+    kept, current = folder.state(path), folder.state(name)
+    return kept is not None and (current is None or not _is_same(folder, path, kept, name, current))
 
 
 def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, here: FileState) -> bool:
@@ -257,11 +257,11 @@ def _lines(
     away: list[str] = []
     back = [line for file in change.files for line in _lines_of_log(folder, planned, change, file)]
     for name in names_by_hand(change, planned):
-        plan, here = planned.get(name), folder.state(name)
+        plan, current = planned.get(name), folder.state(name)
         kept = folder.names.keep(name)
         is_kept = plan is not None and _is_as_planned(folder, kept, plan, crc_told=crc_told)
         if plan is None:
-            if here is None:
+            if current is None:
                 continue
         elif is_kept:
             if not change.in_order and name in change.takes_out:
@@ -271,7 +271,7 @@ def _lines(
                 continue
         elif _is_as_planned(folder, name, plan, crc_told=crc_told):
             continue
-        if here is not None and not is_ours(folder, planned, change, name):
+        if current is not None and not is_ours(folder, planned, change, name):
             raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
         if plan is None:
             away.append(_move_line(folder.at(name), f"{folder.private}/{name}"))
@@ -315,8 +315,8 @@ def _gone_on(folder: PartitionFolder, partition: PartitionPlan) -> str:
     for name in map(parse_file_name, folder.file_names()):
         if name.kind is not FileKind.LOG or name.state is not NameState.LIVE or name.name in changed:
             continue
-        plan, here = planned.get(name.name), folder.state(name.name)
-        if here is not None and (plan is None or plan.size != here.size):
+        plan, current = planned.get(name.name), folder.state(name.name)
+        if current is not None and (plan is None or plan.size != current.size):
             return folder.at(name.name)
     return ""
 
@@ -329,13 +329,13 @@ def _is_as_planned(folder: PartitionFolder, path: str, planned: FileFingerprint,
     Raises:
         OSError: it cannot be read.
     """
-    here = folder.state(path)
-    if here is None or (here.size, here.mtime_ns) != (planned.size, planned.mtime_ns):
+    current = folder.state(path)
+    if current is None or (current.size, current.mtime_ns) != (planned.size, planned.mtime_ns):
         return False
     if not planned.digest or (LOG in planned.name and not crc_told):
         return True
     if planned.name.endswith(LOG):
         base_offset = int(planned.name.partition(".")[0])
-        found = digest_batches(folder.at(path), base_offset, folder.tree, check_crc=True)
-        return found == planned.digest
+        digest = digest_batches(folder.at(path), base_offset, folder.tree, check_crc=True)
+        return digest == planned.digest
     return digest_file(folder.at(path), folder.tree) == planned.digest

@@ -121,7 +121,7 @@ def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
         came = "came" if not listing.marker else "is gone" if not marker else "is another one"
         return f"{folder.log_dir}: the clean-shutdown marker {came}"
     known = listed(listing) if listing is not None else {}
-    here = {name for name, _ in folder.tree.entries(folder.path) if not name.startswith(PRIVATE_PREFIX)}
+    names = {name for name, _ in folder.tree.entries(folder.path) if not name.startswith(PRIVATE_PREFIX)}
     touched: set[str] = set()
     began = journal.since or journal.unfinished()
     for change_id, intent in journal.intents.items():
@@ -134,9 +134,9 @@ def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
                 return f"{folder.at(name)}: {why}"
     if listing is None:
         return ""
-    for name in sorted(here | known.keys()):
+    for name in sorted(names | known.keys()):
         if name not in touched and entry_of(folder, name) != known.get(name):
-            return f"{folder.at(name)}: {_how(name in known, name in here)}"
+            return f"{folder.at(name)}: {_how(name in known, name in names)}"
     return ""
 
 
@@ -163,20 +163,20 @@ def _unlike(
     done, gone_back = state in {"committed", "freed"}, state in {"undone", "rolled back"}
     for name, (old, new) in _pairs(intent).items():
         touched.add(name)
-        here = entry_of(folder, name)
-        if here is None:
+        entry = entry_of(folder, name)
+        if entry is None:
             taken = out and (new is None or swaps) and folder.state(folder.names.keep(name)) is not None
             absent = new is None if done else old is None if gone_back else old is None or taken
             absent = absent or (swaps and name == intent.log.name + SWAP and not gone_back)
             if not absent and (done or gone_back or not known or name in known):
                 yield name, "is gone"
         elif gone_back:
-            if old is None or not (here == known.get(name) or folder.holds(name, old)):
+            if old is None or not (entry == known.get(name) or folder.holds(name, old)):
                 yield name, "was written"
         elif done:
             if new is None or not _is_made(folder, intent, name, new):
                 yield name, "was written"
-        elif not (here == known.get(name) or _is_of(folder, intent, name, old, new)):
+        elif not (entry == known.get(name) or _is_of(folder, intent, name, old, new)):
             yield name, "was written"
     for name in litter_names(intent) if swaps else ():
         if name in touched:
@@ -234,12 +234,12 @@ def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
                 return f"{folder.at(name)} waits"
     foreign = []
     for name, (_, new) in _pairs(intent).items():
-        here = folder.state(name)
+        current = folder.state(name)
         if new is None:
             # A snapshot of a segment that was merged away is taken out last: a broker may, or may not, remove it.
-            if here is not None and name not in intent.snapshots:
+            if current is not None and name not in intent.snapshots:
                 return f"{folder.at(name)} is there"
-        elif here is None:
+        elif current is None:
             if new.size or not name.endswith(TXN_INDEX):
                 return f"{folder.at(name)} is gone"
         elif not _is_content(folder, intent, name, new):
@@ -251,21 +251,21 @@ def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
 
 def _is_content(folder: PartitionFolder, intent: Intent, name: str, new: FileState) -> bool:
     """Return whether a file has the content that the change makes, whatever its time."""
-    here = folder.state(name)
+    current = folder.state(name)
     if intent.lost is not None and name == intent.originals[0].name:
         size = lost_of(intent).size_after
         return (
-            here is not None
-            and here.size == size
+            current is not None
+            and current.size == size
             and digest_front(folder.at(name), size, folder.tree) == lost_of(intent).digest_after
         )
-    if here is None or here.size != new.size:
+    if current is None or current.size != new.size:
         return False
     if new.digest:
         return digest_content(folder.at(name), folder.tree) == new.digest
     if intent.parts and name.endswith(LOG):
         return has_parts(folder.at(name), intent.parts, folder.tree)
-    return here.mtime_ns == new.mtime_ns
+    return current.mtime_ns == new.mtime_ns
 
 
 def _why_not_old(folder: PartitionFolder, intent: Intent, journal: Journal, judge: Judge) -> str:
@@ -280,13 +280,13 @@ def _why_not_old(folder: PartitionFolder, intent: Intent, journal: Journal, judg
     for name, (old, _) in _pairs(intent).items():
         if name in intent.snapshots:
             continue  # a broker's own: it writes them, and takes them out
-        here = entry_of(folder, name)
+        entry = entry_of(folder, name)
         if old is None:
-            if here is not None:
+            if entry is not None:
                 return f"{folder.at(name)} is there"
-        elif here is None:
+        elif entry is None:
             return f"{folder.at(name)} is gone"
-        elif not (here == known.get(name) if name in known else folder.holds(name, old)):
+        elif not (entry == known.get(name) if name in known else folder.holds(name, old)):
             if not name.endswith(INDEX_SUFFIXES):
                 return f"{folder.at(name)} is not the original"
             foreign.append(name)
@@ -350,8 +350,8 @@ def _ends_the_log(intent: Intent) -> bool:
 
 def _check_aborted(folder: PartitionFolder, name: str, was: Entry, *, grows: bool) -> None:
     """Refuse a transaction index that says something else; that of the last segment may say more by now."""
-    here = folder.state(name)
-    size = 0 if here is None else here.size
+    current = folder.state(name)
+    size = 0 if current is None else current.size
     same = size == was.size or (grows and size > was.size)
     if not same or (was.size and digest_at(folder, name, was.size) != was.digest):
         raise _derived_anew(folder, name)
@@ -382,7 +382,7 @@ def _log_start(folder: PartitionFolder, partition: PartitionPlan) -> int:
     """Return the log start offset of the checkpoint, or of the first segment."""
     files = map(parse_file_name, folder.file_names())
     bases = [
-        one.base_offset or 0 for one in files if one.kind is FileKind.LOG and one.state is NameState.LIVE
+        file.base_offset or 0 for file in files if file.kind is FileKind.LOG and file.state is NameState.LIVE
     ]
     data = folder.tree.read(f"{folder.log_dir}/{LOG_START_CHECKPOINT}", 64 << 20)
     lines = () if data is None else decode_offsets(data).entries

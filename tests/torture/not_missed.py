@@ -81,7 +81,8 @@ NOT_MISSED: dict[str, str] = {
     f"{FENCE_TARGET} [fence]": _OTHER_FOLDER,
     f"{FENCE_TARGET} [log directory]": _OTHER_FOLDER,
     "commit/fence.py Fence.put_up: self._disk.sync_dir(self.place) [fence]": _SAME_FOLDER,
-    f"{_GROUPS}.go_on: run(folder, commit_steps(intent, folder.names), intent) [stage]": _OTHER_FOLDER,
+    "commit/segments.py _OfGroup.go_on: run(folder, self._steps_to_commit(folder, intent), intent) "
+    "[stage]": _OTHER_FOLDER,
     f"{_GROUPS}.go_back: run(folder, undo_steps(intent, names, folder.order or intent.order), intent) "
     "[out]": _OTHER_FOLDER,
     "ops/kept.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
