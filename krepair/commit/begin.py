@@ -247,7 +247,7 @@ def _swap(target: Target, change: CompleteSwap) -> Intent:
 def _check_others(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap
 ) -> None:
-    """Checks that no segment and no leftover is there that the plan does not know."""
+    """Check that the plan knows every segment and leftover in the folder."""
     for text in folder.file_names():
         name = parse_file_name(text)
         if name.state is NameState.CLEANED and (name.base_offset or 0) <= change.base_offset:
@@ -293,7 +293,7 @@ def _lines(target: Target, change: ChangeLines) -> Intent:
 def check_fresh(
     folder: PartitionFolder, partition: PartitionPlan, change: RewriteSegments
 ) -> tuple[FileState, ...]:
-    """Checks every file that a group replaces, and the logs behind it.
+    """Check every file that a group replaces, and the logs behind it.
 
     The active segment may have grown: a broker appends there and nowhere else. What follows from it (open transactions,
     producers, the high watermark, the order of commit) whoever applies the plan has to work out again.
@@ -322,7 +322,7 @@ def check_fresh(
 
 
 def _check_no_swap(folder: PartitionFolder, but: Collection[str] = ()) -> list[FileName]:
-    """Checks that no swap is pending but those that the plan removes; gives what is in the folder."""
+    """Check that no swap is pending but those that the plan removes; return the files of the folder."""
     present = [parse_file_name(name) for name in folder.file_names()]
     for name in present:
         if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in but:
@@ -385,7 +385,7 @@ def grown(folder: PartitionFolder, planned: FileFingerprint) -> FileState | None
 
 
 def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
-    """Checks that a file is the one of the plan; None if it is not there and was not.
+    """Check that a file is the planned one; return None if there is none, as planned.
 
     Raises:
         StalePlanError: it changed, came or went since the plan was made; the message names it.
@@ -415,7 +415,7 @@ def original(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], na
 def check_staged(
     folder: PartitionFolder, change: RewriteSegments, made: Mapping[str, str] | None = None
 ) -> tuple[FileState, ...]:
-    """Checks that the staged files of a group are what the plan says.
+    """Check that the staged files of a group are those of the plan.
 
     Args:
         folder: the partition folder.
@@ -475,7 +475,7 @@ def told_apart(
 
 
 def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> FileState:
-    """Reads a staged file again, right before it is swapped in.
+    """Read a staged file again, right before it is swapped in.
 
     Args:
         folder: the partition folder.

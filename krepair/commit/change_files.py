@@ -97,7 +97,7 @@ class ChangeFiles(Executor):
         return folder.state(first.name) is None and folder.holds(folder.names.keep(first.name), first.old)
 
     def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
-        """Keeps the originals of all, then swaps the files of each; may be repeated.
+        """Keep the originals of all changes, then swap the files of each; may be repeated.
 
         Raises:
             OSError: a folder could not be synced: of none of them it is known whether it is done.
@@ -128,7 +128,7 @@ class ChangeFiles(Executor):
         return base_offset is None or lead.endswith(LOG) or folder.state(log_name(base_offset)) is not None
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Checks that nobody wrote the files since, and that a segment can come back whole.
+        """Check that no other program wrote the files since, and that a segment can come back whole.
 
         Where the original is back, an undo was begun of which the journal has lost the record: it may go on.
         """
@@ -142,7 +142,7 @@ class ChangeFiles(Executor):
         _check_segment(folder, files)
 
     def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
-        """Puts the originals back; may be repeated, also before any file was changed.
+        """Put the originals back; may be repeated, also before any file was changed.
 
         Raises:
             OSError: a folder could not be synced: of none of them it is known whether it is done.
@@ -178,7 +178,7 @@ def _is_foreign(folder: PartitionFolder, file: Becomes) -> bool:
 
 
 def _check_segment(folder: PartitionFolder, files: Sequence[Becomes]) -> None:
-    """Checks, of a segment that was set aside, that it can come back whole: no other has its name, and all is kept."""
+    """Check that a withdrawn segment can come back whole: no other has its name, and all of it is kept."""
     olds = [file for file in files if file.old is not None] if len(files) > 1 else []
     for file in olds[:1]:
         if _is_foreign(folder, file):
@@ -206,7 +206,7 @@ def check_is_still_its_log(
     planned: Mapping[str, FileFingerprint],
     made: Mapping[str, FileChange],
 ) -> None:
-    """Checks, before a file comes back that was taken out, that it comes back beside the log that it was taken from.
+    """Check, before a withdrawn file comes back, that the log beside it is the one that it was taken from.
 
     A broker that was started since has gone on with the log. It would use an index, a swap or a snapshot of the one
     before; what it fetched at the log end has the offsets of a segment that was set aside; and a ``.cleaned`` makes it

@@ -68,7 +68,7 @@ class Executor(ABC):
 
     @abstractmethod
     def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
-        """Carries changes out, or continues them.
+        """Carry changes out, or resume them.
 
         Raises:
             StalePlanError: a file is neither an original nor one of ours.
@@ -83,7 +83,7 @@ class Executor(ABC):
 
     @abstractmethod
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Checks, before the first step of an undo, that nobody wrote since and that the originals can come back.
+        """Check, before the first step of an undo, that nothing was written since and the originals can come back.
 
         Args:
             folder: the partition folder.
@@ -96,7 +96,7 @@ class Executor(ABC):
 
     @abstractmethod
     def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
-        """Makes every file what it was before the changes, or continues to.
+        """Make every file what it was before the changes, or resume doing so.
 
         Args:
             folder: the partition folder.

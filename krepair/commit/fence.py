@@ -179,7 +179,7 @@ class Fence:
         return self._tree.is_folder(self.place)
 
     def put_up(self) -> None:
-        """Lowers the point and sets the clean-shutdown marker aside.
+        """Lower the recovery point and move the clean-shutdown marker into the fence.
 
         Raises:
             RefusedError: the recovery-point file is damaged.
@@ -243,7 +243,7 @@ class Fence:
         self._move(new, self._root_points)
 
     def lift(self) -> bool:
-        """Gives the recovery point and the marker back, unless a broker was started since the fence went up.
+        """Give recovery point and marker back, unless a broker started since the fence went up.
 
         Returns:
             Whether a broker was started in between. Its own files then stay as they are.
@@ -264,7 +264,7 @@ class Fence:
         return started
 
     def forget(self) -> None:
-        """Takes the fence down as after a broker's start: its own files stay, and so does a low recovery point."""
+        """Take the fence down as after a broker's start: its own files stay, and so does a low recovery point."""
         self.keeps_marker_away = self.keeps_marker_away or self._tree.is_there(self._marker)
         self._clear()
 
@@ -423,7 +423,7 @@ class Watch:
         return self._seen
 
     def look_again(self, paths: Iterable[str]) -> None:
-        """Says that krepair itself has changed files: what lies in their folders is looked at once more.
+        """Note that krepair itself changed files, so that their folders are looked at once more.
 
         Args:
             paths: relative to the log directory.

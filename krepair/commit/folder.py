@@ -181,7 +181,7 @@ class PartitionFolder:
         return Journal(self.disk, self.private, self.plan_id, folder, owner)
 
     def make_private_folders(self) -> None:
-        """Creates the private sub-folder and its folders where they are missing.
+        """Create the work folder and its sub-folders where they are missing.
 
         They are durable at once where the private sub-folder was there before: its journal may hold records. A new one
         holds nothing that anybody needs before its first record; ``sync_new`` makes it durable with what was put there.
@@ -223,7 +223,7 @@ class PartitionFolder:
         return bool(self._new)
 
     def sync_new(self) -> None:
-        """Makes a private sub-folder that was made here durable: what is in each folder, owners, modes, and its name.
+        """Make a work folder that was made here durable: its content, owners, modes, and its name.
 
         To be called before the first record is written; nothing is done where it is durable.
 
@@ -244,7 +244,7 @@ class PartitionFolder:
         return (self.private, *(f"{self.private}/{name}" for name in ("stage", "keep", "out")))
 
     def sync_all(self) -> None:
-        """Makes what an interrupted run has renamed durable before anything is built on it.
+        """Make durable what an interrupted run renamed, before anything is built on it.
 
         No earlier run has left anything in a private sub-folder that was made here. A run that removed one had synced
         all that it put back before.
@@ -258,7 +258,7 @@ class PartitionFolder:
         self._dirty.clear()
 
     def check_no_links(self) -> None:
-        """Checks that krepair's own folders are folders, and its own files are files.
+        """Check that krepair's own folders are folders, and its own files are files.
 
         Raises:
             RefusedError: one is a link or something else; somebody put it there.
@@ -412,7 +412,7 @@ class PartitionFolder:
         self._dirty.update(path.rpartition("/")[0] for path in paths)
 
     def sync(self, path: str) -> None:
-        """Makes the names in a folder durable, if any has changed.
+        """Make the names in a folder durable, if any has changed.
 
         Raises:
             OSError: that could not be done; it counts as changed.
@@ -422,14 +422,14 @@ class PartitionFolder:
             self._dirty.discard(path)
 
     def remove(self, path: str) -> None:
-        """Removes a file of ours, if it is there."""
+        """Remove a file of ours, if it exists."""
         if self.tree.is_there(self.at(path)):
             self._forget(path)
             self.disk.unlink(self.at(path))
             self.changed(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Moves a file."""
+        """Move a file."""
         self._forget(target)
         status = self._status(source)
         if status is not None and source.startswith(self.names.stage()):
@@ -444,7 +444,7 @@ class PartitionFolder:
         self.changed(target)
 
     def give(self, source: str, target: str, via: str = "") -> None:
-        """Links ``source``, or copies it by way of ``via``: ``target`` is never half a file."""
+        """Link ``source``, or copy it by way of ``via``: ``target`` is never half a file."""
         if via:
             self.remove(via)
             self.disk.copy(self.at(source), self.at(via))
@@ -454,7 +454,7 @@ class PartitionFolder:
             self.changed(target)
 
     def check_log(self, path: str, group: Intent) -> None:
-        """Refuses a ``.log`` that is neither the original nor the new one.
+        """Refuse a ``.log`` that is neither the original nor the new one.
 
         Raises:
             StalePlanError: it is neither.
@@ -501,7 +501,7 @@ class PartitionFolder:
         )
 
     def remove_litter(self, group: Intent) -> None:
-        """Removes a group's ``.swap`` and ``.cleaned``, and kept originals that a broker set aside.
+        """Remove a group's ``.swap`` and ``.cleaned``, and kept originals that a broker renamed.
 
         Across an upgrade such a file would be renamed over a good index.
         """
@@ -510,7 +510,7 @@ class PartitionFolder:
         self.remove_set_aside(group)
 
     def remove_set_aside(self, group: Intent) -> None:
-        """Removes the ``.deleted`` names that a broker gave to originals; they are kept."""
+        """Remove the ``.deleted`` names that a broker gave to originals, which are kept."""
         for original in group.originals:
             aside = f"{original.name}.deleted"
             if original.name in group.copied or self.state(aside) is None:
@@ -526,7 +526,7 @@ class PartitionFolder:
         self.sync("")
 
     def check_logs(self, group: Intent) -> None:
-        """Checks that every ``.log`` under a name of the group is an original or the new one.
+        """Check that every ``.log`` under a name of the group is an original or the new one.
 
         Raises:
             StalePlanError: somebody else wrote one; the message names it.
@@ -536,7 +536,7 @@ class PartitionFolder:
                 self.check_log(segment_name(base_offset, ".log") + suffix, group)
 
     def check_finished(self, group: Intent) -> None:
-        """Checks that the new segment is in its place and alone.
+        """Check that the new segment is in its place and alone.
 
         Raises:
             StalePlanError: it is not; the message names the file.
@@ -620,7 +620,7 @@ def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
 
 
 def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -> bool:
-    """Refuses what is of another kind; returns whether it is there."""
+    """Refuse a file of another kind; return whether the path exists."""
     status = tree.status(path)
     if status is not None and not is_kind(status.st_mode):
         raise RefusedError(

@@ -20,7 +20,7 @@ class HeldLock(Protocol):
     """The log directory's lock, as ``krepair.logdir.lock`` gives it."""
 
     def check(self) -> None:
-        """Raises ``LockedError`` or ``RefusedError`` when it is no longer ours."""
+        """Raise ``LockedError`` or ``RefusedError`` if the lock is lost."""
 
 
 class SafePoints:
@@ -30,11 +30,11 @@ class SafePoints:
         self.requested = ""
 
     def request(self, why: str) -> None:
-        """Asks to stop at the next safe point."""
+        """Ask to stop at the next safe point."""
         self.requested = why
 
     def check(self) -> None:
-        """Stops here if somebody asked.
+        """Stop here if a stop was requested.
 
         Raises:
             InterruptedAtSafePointError: somebody asked to stop.
@@ -101,7 +101,7 @@ class Guards:
         self.hold()
 
     def hold(self) -> None:
-        """Makes sure that the lock is still ours.
+        """Check that the lock is still held.
 
         Raises:
             LockLostError: it is not, or that could not be seen; then nothing more may be touched.

@@ -271,7 +271,7 @@ def _decode_line(line: bytes) -> Line | None:
 
 
 def decode_lines(data: bytes, path: str) -> tuple[list[Line], int]:
-    """Reads all whole lines.
+    """Read all whole lines.
 
     Args:
         data: bytes of the journal.
@@ -397,7 +397,7 @@ class Journal:
                 )
 
     def _followed_by(self, step: Step) -> bool:
-        """Takes a record that krepair can have written behind those that were taken; False of any other one."""
+        """Take a record that krepair can have written next; return False for any other."""
         if not self._may_follow(step):
             return False
         self._take(step)
@@ -446,7 +446,7 @@ class Journal:
                 self.purging = True
 
     def append(self, *records: Step) -> None:
-        """Appends records, durably and with one fsync: after a crash all of them are there, or none.
+        """Append records, durably and with one fsync: after a crash all of them exist, or none.
 
         A file whose last append failed, or that ends in a torn record, is never written again: what it holds is
         copied into a new one first, since a failed fsync may have lost what the next one would report as safe.
@@ -459,11 +459,11 @@ class Journal:
 
     @property
     def number(self) -> int:
-        """Its number among the journals of the log directory; 0 of one that 1.0.0 began, or that is not begun."""
+        """Number of the journal in its log directory; 0 if 1.0.0 began it, or if it is not begun."""
         return self._header.number
 
     def begin_as(self, number: int) -> None:
-        """Sets the number of a journal that has no record yet."""
+        """Set the number of a journal that has no record yet."""
         if not self._whole:
             self._header = replace(self._header, number=number)
 
@@ -495,7 +495,7 @@ class Journal:
         self._torn = False
 
     def settle(self) -> None:
-        """Makes what was read durable, before anything is done on what it says.
+        """Make the records that were read durable, before anything is done because of them.
 
         A process that was killed may have written its last record without having synced it, or its fsync may have
         failed; the page cache shows the record in both cases. Hence a new file, which is synced for the first time.

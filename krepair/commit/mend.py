@@ -72,7 +72,7 @@ class MendLogs(Executor):
         )
 
     def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
-        """Carries the change out.
+        """Carry the change out, or resume it.
 
         Raises:
             StalePlanError: a file changed since the intent.
@@ -107,14 +107,14 @@ class MendLogs(Executor):
         return _digest(folder, original.name, lost.size_after, more) == lost.digest_removed
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Checks that a log that is done is as apply left it, or on its way back though the journal does not say so."""
+        """Check that a finished log is as apply left it, or on its way back without a record of that."""
         if state == "committed" and not self.is_back(folder, intent):
             check_mended(folder, intent)
         else:
             _check_can_come_back(folder, intent, was_mended=True)
 
     def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
-        """Gives the log its bytes again, if it has lost them at any time, and the indexes back; may be repeated.
+        """Append the lost bytes to the log again, if it ever lost them, and put the indexes back; may be repeated.
 
         Raises:
             StalePlanError: the log was written since, or what was kept is gone.
@@ -366,7 +366,7 @@ def lines_of_cut(folder: PartitionFolder, plan: FileFingerprint, change: MendLog
 
 
 def check_mended(folder: PartitionFolder, intent: Intent) -> None:
-    """Checks that the log is as apply left it, so that nothing written since is lost or mixed with what comes back.
+    """Check that the log is as apply left it, so that nothing written since is lost or mixed with old bytes.
 
     Raises:
         StalePlanError: it was written since, or segments came behind it; the message names the file.
@@ -382,7 +382,7 @@ def check_mended(folder: PartitionFolder, intent: Intent) -> None:
 
 
 def check_not_trusted(folder: PartitionFolder, name: str) -> None:
-    """Checks, before damaged bytes come back at a log end, that no broker has been stopped cleanly since apply.
+    """Check, before damaged bytes return to a log end, that no broker was stopped cleanly since apply.
 
     The next one would start without recovery and write behind them: what it wrote could not be read, and a later
     recovery would cut it off. Without a marker, or with that of before, the bytes are where they were before. The time
@@ -411,7 +411,7 @@ def _steps_to_the_old_log(folder: PartitionFolder, intent: Intent) -> list[Step]
 
 
 def _give_bytes_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool) -> None:
-    """Writes the cut bytes behind the log again.
+    """Write the cut bytes behind the log again.
 
     Size and time say nothing: a power cut may leave the old ones over bytes that are gone. And where the bytes can be
     read, but the log had lost them before, they are written again: the fsync after the last writing may have failed.
@@ -429,7 +429,7 @@ def _give_bytes_back(folder: PartitionFolder, intent: Intent, *, was_mended: boo
 
 
 def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool) -> None:
-    """Checks that the log is new, old, or cut with some of its bytes behind it, and that what it lost is kept.
+    """Check that the log is new, old, or cut with some of its bytes back, and that its lost bytes are kept.
 
     Raises:
         StalePlanError: it was written since, or what was kept is gone.

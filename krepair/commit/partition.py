@@ -79,7 +79,7 @@ def commit_partition(
     verify: Verify = lambda changes: {},
     staged: Mapping[str, StagedGroup] | None = None,
 ) -> list[ChangeResult]:
-    """Carries out every change that is not in place yet, ascending; the first failure stops it.
+    """Carry out every change that is not in place yet, ascending; the first failure stops the rest.
 
     Args:
         folder: the partition folder.
@@ -110,7 +110,7 @@ def finish_partition(
     *,
     may_not_begin: bool = False,
 ) -> list[ChangeResult]:
-    """Finishes, or takes back, what an interrupted apply left half done, before anything else is looked at.
+    """Finish or roll back what an interrupted apply left half done, before anything else is looked at.
 
     Args:
         folder: the partition folder.
@@ -140,7 +140,7 @@ def undo_partition(
     bad_copies: Mapping[str, str] | None = None,
     journal: Journal | None = None,
 ) -> list[ChangeResult]:
-    """Puts the originals of every change back, last change first, then removes the private sub-folder.
+    """Put the originals of every change back, last change first, then remove the work folder.
 
     Args:
         folder: the partition folder.
@@ -206,7 +206,7 @@ class _Run:
         self.journal: Journal
 
     def through(self, work: Callable[[], list[ChangeResult]]) -> list[ChangeResult]:
-        """Opens the journal, does the work, and takes the fence down.
+        """Open the journal, do the work, and take the fence down.
 
         The folders of the partition are kept open from one record of the journal to the next.
         """
@@ -266,7 +266,7 @@ class _Run:
         return marker_of(self.folder, self.watch.places())
 
     def _settle(self, answer: Answer) -> None:
-        """Writes down what somebody has finished, or taken back; the fence is one that a broker has seen."""
+        """Record what another program finished or took back; a broker has seen the fence by then."""
         if not answer.why:
             return
         for change_id in answer.new:
@@ -301,7 +301,7 @@ class _Run:
         return take_listing(self.folder, self._marker())
 
     def _close(self) -> list[ChangeResult]:
-        """Lifts the fence, unless a change is half done and needs it until the next run."""
+        """Lift the fence, unless a change is half done and needs it until the next run."""
         try:
             if not self.journal.unfinished() and not self.undo_begun and self.fence.is_up():
                 self._lift_fence()
@@ -320,7 +320,7 @@ class _Run:
         return replace(result, why=f"{why}: {result.why}; {then}")
 
     def _lift_fence(self) -> None:
-        """Takes the fence down. One that an earlier run has left is told of: a broker sees that it is down."""
+        """Take the fence down, and report a fence that an earlier run left: a broker sees that it is down."""
         earlier = not self.watch.was_put_up_here(self.fence.place)
         self.guards.hold()  # what tells that no broker was started since it went up
         self.guards.begun = True
@@ -329,7 +329,7 @@ class _Run:
             self.guards.taken_back.append(f"the fence of {self.folder.folder}")
 
     def append(self, *records: Step) -> None:
-        """Writes to the journal."""
+        """Append records to the journal."""
         self.guards.begun = True
         self.folder.tree.let_go()  # a record goes into the folder that has the name now
         self.journal.append(*records)
@@ -377,7 +377,7 @@ class _Run:
                 )
 
     def put_back(self, intents: Sequence[Intent]) -> list[ChangeResult]:
-        """Takes changes back that have passed their commit; one result per change, as far as they came."""
+        """Take back changes that have passed their commit; return one result per change."""
         if not intents:
             return []
         try:
@@ -555,7 +555,7 @@ class _Forward(_Run):
     # -- freeing
 
     def _free(self, changes: Sequence[Change], verify: Verify) -> list[ChangeResult]:
-        """Verifies changes whose originals apply frees, and frees them; gives what stopped it."""
+        """Verify changes whose originals apply frees, and free them; return what stopped that."""
         ready = [
             change
             for change in changes
@@ -584,7 +584,7 @@ class _Forward(_Run):
         return []
 
     def _remove_kept(self, intents: Sequence[Intent]) -> None:
-        """Frees the originals of changes whose records say so; may be repeated: what is gone is gone.
+        """Free the originals of changes whose records say so; may be repeated.
 
         The sync gives the space back to the others.
         """
@@ -698,7 +698,7 @@ class _Forward(_Run):
         return intent
 
     def _go_on(self, intents: Sequence[Intent], *, earlier: bool = False) -> list[ChangeResult]:
-        """Carries out changes that are announced and belong together.
+        """Carry out changes that are announced and belong together.
 
         Args:
             intents: of the changes.
@@ -733,7 +733,7 @@ class _Forward(_Run):
         return [self.failure(intent.change_id, error, half_done=not back) for intent in named]
 
     def _roll_back(self, intents: Sequence[Intent]) -> bool:
-        """Takes changes back of which none has passed its commit; returns whether everything is as before them."""
+        """Roll changes back if none has passed its commit; return whether every file is as before."""
         executor = executor_of(intents[0])
         try:
             if any(executor.is_committed(self.folder, intent) for intent in intents):
@@ -828,7 +828,7 @@ class _Backward(_Run):
         return half_done and not executor_of(intent).is_committed(self.folder, intent)
 
     def clean_up(self) -> list[ChangeResult]:
-        """Removes the private sub-folder once all originals are back.
+        """Remove the work folder once all originals are back.
 
         Returns:
             A failure if some of it is left, else nothing.

@@ -47,7 +47,7 @@ _LOG: Final = logging.getLogger(__name__)
 def purge_partition(
     folder: PartitionFolder, planned: Collection[str] = (), judge: Judge = lambda folder, names: ""
 ) -> int:
-    """Removes the private sub-folder of a plan; may be repeated after a crash at any instant.
+    """Remove the work folder of a plan; may be repeated after a crash at any instant.
 
     Args:
         folder: the partition folder.
@@ -85,7 +85,7 @@ def purge_partition(
 
 
 def drop_finished(folder: PartitionFolder) -> None:
-    """Removes the private sub-folder of a partition of which apply has freed all; nothing, if it is gone already.
+    """Remove the work folder of a partition whose originals apply has all freed, if it still exists.
 
     Raises:
         RefusedError: a change is not freed, or something is still kept.
@@ -101,7 +101,7 @@ def drop_finished(folder: PartitionFolder) -> None:
 
 
 def check_all_finished(folders: Iterable[PartitionFolder], judge: Judge = lambda folder, names: "") -> None:
-    """Checks that apply or undo of a plan has come to its end: half of it gone would be in the way of the other half.
+    """Check that no folder needs apply or undo first: half of a plan must not lose what the other half needs.
 
     A folder that cannot be judged is passed over, and so is one whose journal has lost a record: its own purge says
     what is wrong, and the others go on (KIP-346).
@@ -122,7 +122,7 @@ def check_all_finished(folders: Iterable[PartitionFolder], judge: Judge = lambda
 
 
 def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: DamagedJournalError) -> None:
-    """Checks, where the journal is damaged, that nothing which is kept is needed, and that no swap of it waits.
+    """Check, beside a damaged journal, that no kept file is needed, and that no swap of one waits.
 
     Raises:
         DamagedJournalError: something may be, or one waits; the message names it.
@@ -177,7 +177,7 @@ def _check_fence_given_up(folder: PartitionFolder, journal: Journal, judge: Judg
 
 
 def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -> None:
-    """Checks that a change which is half done needs nothing that is kept: a broker has written its files since.
+    """Check that a half done change needs none of its kept files, because a broker has written its files since.
 
     An undo that was begun and can end has to: without what is kept, some files would stay new and some would be old.
     Of an apply this asks only what would be lost, and not whether it would end: so whatever it refuses, a purge ends
@@ -269,7 +269,7 @@ def _can_go_back(folder: PartitionFolder, intent: Intent) -> bool:
 
 
 def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
-    """Checks that no change of a folder is half done, by the records of its journal, and that no fence is up.
+    """Check by the records of a journal that no change is half done, and that no fence is up.
 
     Raises:
         RefusedError: one is; the next command ends it.
@@ -318,7 +318,7 @@ def _check_no_fence(folder: PartitionFolder) -> None:
 
 
 def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) -> int:
-    """Removes everything in the private sub-folder, the plan and the journal last, and the sub-folder itself.
+    """Remove the work folder with all its content, the plan and the journal last.
 
     It comes to each file by its path, since purge runs beside a broker: one that renames the partition folder for its
     deletion ends this.
@@ -374,7 +374,7 @@ def _remove(folder: PartitionFolder, path: str, found: os.stat_result) -> int:
 
 
 def _check_still_good(folder: PartitionFolder, journal: Journal) -> None:
-    """Checks that no new segment was damaged since apply, before its originals go.
+    """Check that no new segment was damaged since apply, before its originals go.
 
     Only a file that is still the one that apply made, and was written since, is read. So this costs nothing where all
     is well. A broker cleans a closed segment into another file, cuts it at the end of a batch, and writes nothing else

@@ -334,7 +334,7 @@ class FinishSwaps(_OfGroup):
         return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
 
     def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
-        """Makes the swap pending again, with every file as it was; the steps are the same from any state.
+        """Make the swap pending again, with every file as it was; the steps are the same from any state.
 
         Raises:
             StalePlanError: a file is neither an original nor one of ours.

@@ -36,7 +36,7 @@ from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 
 
 def run(folder: PartitionFolder, steps: Iterable[Step], group: Intent | None = None) -> None:
-    """Carries out steps, passing over each one that has already happened.
+    """Carry out steps, passing over each one that has already happened.
 
     Args:
         folder: the partition folder.
@@ -171,7 +171,7 @@ def _run_of_group(folder: PartitionFolder, step: Step, group: Intent) -> None:
 
 
 def _check_staged(folder: PartitionFolder, path: str, group: Intent) -> None:
-    """Refuses a staged file that is not the one that was read last."""
+    """Refuse a staged file that is not the one that was read last."""
     place, _, name = path.rpartition("/")
     made = next((state for state in group.made if state.name == name), None)
     if place == folder.names.stage() and (made is None or not folder.holds(path, made)):

@@ -194,7 +194,7 @@ def segment_originals(group: Intent) -> list[str]:
 
 
 def keep_steps(group: Intent, names: Names) -> list[Step]:
-    """Makes every original safe in ``keep/`` before anything is renamed."""
+    """Return the steps that secure every original in ``keep/`` before anything is renamed."""
     keeps: list[Step] = [
         Keep(state.name, names.keep(state.name), names.out(state.name)) for state in group.originals
     ]
@@ -202,12 +202,12 @@ def keep_steps(group: Intent, names: Names) -> list[Step]:
 
 
 def take_out_originals(group: Intent) -> list[Step]:
-    """Removes the files of the segments replaced from the partition folder."""
+    """Return the steps that remove the files of the replaced segments from the partition folder."""
     return [*(Unlink(name) for name in segment_originals(group)), SyncDir("")]
 
 
 def take_out_snapshots(group: Intent) -> list[Step]:
-    """Removes the snapshots of the segments that were merged away; a broker may have left them."""
+    """Return the steps that remove snapshots of merged segments, which a broker may have left."""
     return [*(Unlink(name) for name in group.snapshots), SyncDir("")] if group.snapshots else []
 
 
@@ -271,7 +271,7 @@ def roll_back_steps(group: Intent, names: Names) -> list[Step]:
 
 
 def forget_steps(group: Intent, names: Names) -> list[Step]:
-    """Removes what ``keep/`` and ``out/`` hold of a group whose originals are all in their places."""
+    """Return the steps that empty ``keep/`` and ``out/`` of a group whose originals are all in place."""
     kept = [Remove(names.keep(state.name)) for state in group.originals]
     vias = [Remove(names.out(state.name)) for state in group.originals]
     merged = [Remove(names.out(segment_name(group.base_offset, extension))) for extension in SEGMENT_SUFFIXES]
@@ -319,7 +319,7 @@ def back_steps(group: Intent, names: Names, order: Order) -> list[Step]:
 
 
 def put_back(group: Intent, names: Names) -> list[Step]:
-    """Gives the files of the segments replaced their names again, lowest base offset first."""
+    """Return the steps that give the replaced segments' files their names again, lowest base offset first."""
     ascending = reversed(segment_originals(group))
     return [*(PutBack(names.keep(n), n, names.out(f"{n}.back")) for n in ascending), SyncDir("")]
 
@@ -337,7 +337,7 @@ def litter_names(group: Intent) -> list[str]:
 
 
 def keep_files(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """Puts every original into ``keep/``. The caller syncs before it does anything else."""
+    """Return the steps that put every original into ``keep/``. The caller syncs before anything else."""
     return [KeepOld(file, names.keep(file.name)) for file in files if file.old is not None]
 
 
@@ -364,7 +364,7 @@ def _behind_the_first(steps: list[Step]) -> list[Step]:
 
 
 def forget_files(file_names: Sequence[str], names: Names) -> list[Step]:
-    """Removes from ``keep/`` and ``out/`` what is there of files that are the originals again.
+    """Return the steps that remove from ``keep/`` and ``out/`` the files whose originals are back.
 
     What goes from ``keep/`` is synced. Otherwise a kept link could come back after a power loss, without a record that
     names it. Once a broker has written the file anew, nobody could tell what that link is.

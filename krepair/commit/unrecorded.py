@@ -31,7 +31,7 @@ from krepair.plan.model import FileFingerprint, PartitionPlan
 
 
 def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
-    """Checks that no original would go with the private sub-folder: what each kept file holds is also in its place.
+    """Check that no original goes with the work folder: the content of each kept file is also in its place.
 
     To be asked wherever the journal says that nothing is applied.
 
@@ -58,7 +58,7 @@ def is_all_recorded(folder: PartitionFolder, journal: Journal) -> bool:
 def check_all_recorded(
     folder: PartitionFolder, journal: Journal, planned: Collection[str] = (), made: Iterable[str] = ()
 ) -> None:
-    """Checks that nothing was done but what the records say.
+    """Check that nothing was done but what the records say.
 
     To be asked before ``Journal.settle``, which removes a last record that is not whole.
 
