@@ -1,6 +1,6 @@
 """Judge a change by the disk alone, where no record exists: was the change made, and whose is a file.
 
-A change says what becomes of which files (``OneChange.files``); here that is held against the folder.
+A change says what becomes of which files (``OneChange.files``); here the folder is compared with that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def telling(change: Change) -> list[FileChange]:
 def is_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change) -> bool:
     """Return whether every file that shows a change is still the file that the plan was made of.
 
-    A file made anew may have the old one's size and time. Then what it holds tells, of a log its batches.
+    A rebuilt file may have the old one's size and time. Then its content decides, and a log's batches.
 
     Raises:
         OSError: a file could not be looked at.
@@ -147,7 +147,7 @@ def is_ours(
 def _lines_are_planned(folder: PartitionFolder, change: ChangeLines) -> bool:
     """Return whether the entries are as planned, whatever became of the others.
 
-    Of lines of which some may stay it is enough that some are: after a purge the rest is still to be done.
+    If some entries may stay, it is enough that some are as planned: after a purge the rest is still to be done.
     """
     data, lines = _data(folder, change), change.lines
     if data is not None and change.trusts:

@@ -44,7 +44,7 @@ def becomes(intent: Intent) -> tuple[Becomes, ...]:
     """Return the files of a change, the leading one first.
 
     What a broker has put in the place of an index gives way where its log tells whose it is: the kept one is as good
-    as any. Of a new segment what a broker made larger meanwhile is left to it.
+    as any. A file of a new segment that a broker has made larger is left to the broker.
     """
     lead, *others = intent.names
     is_new = lead.endswith(LOG) and intent.old(lead) is None
@@ -130,7 +130,7 @@ class ChangeFiles(Executor):
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Check that no other program wrote the files since, and that a segment can come back whole.
 
-        Where the original is back, an undo was begun of which the journal has lost the record: it may go on.
+        If the original is back, an undo was begun whose record the journal has lost: it may be resumed.
         """
         files = becomes(intent)
         alone = files[0] if len(files) == 1 and files[0].foreign == "stops" else None

@@ -1,7 +1,7 @@
 """Define the interface that carries changes out and takes them back.
 
 Files become other files (``change_files.py``); a log loses bytes (``mend.py``); segments are swapped, or a
-broker's swap is finished (``segments.py``). They know what a change began with, and not of which kind it is.
+broker's swap is finished (``segments.py``). They know what a change began with, and not its kind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Came(NamedTuple):
     """Result of carrying several changes out, or taking them back.
 
     Attributes:
-        done: so many of them, from the first on, are done, durably.
+        done: number of changes, from the first on, that are durably done.
         error: what stopped the next one, or None.
     """
 
@@ -47,7 +47,7 @@ class Executor(ABC):
     Changes of whole files come several at once, if they belong together; every other one comes by itself.
 
     Attributes:
-        fenced: whether the fence is up meanwhile; else it is down.
+        fenced: True if the fence is up during the change, else it is down.
     """
 
     fenced: ClassVar[bool] = False

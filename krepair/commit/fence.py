@@ -399,7 +399,7 @@ class Watch:
     def seen(self) -> Seen:
         """Return the files that every unclean start changes, as this run found them first.
 
-        Only where this run itself has changed something it has looked again: what changes elsewhere meanwhile is not
+        Only where this run itself has changed something it has looked again: what changes elsewhere is not
         krepair's doing, and a fence that goes up later must not take it for the state that a broker left.
 
         Raises:

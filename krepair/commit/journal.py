@@ -54,7 +54,7 @@ class FileState(Struct, frozen=True, kw_only=True):
         name: file name in the partition folder.
         size: bytes.
         mtime_ns: modification time in nanoseconds.
-        digest: of what it holds, see ``digest_content``. Empty of a log of which the plan has a digest of its batches,
+        digest: digest of its content, see ``digest_content``. Empty for a log whose batches' digest is in the plan,
             or that this plan makes, as long as size and time tell it from the one that it replaces.
     """
 
@@ -351,7 +351,7 @@ class Journal:
         self.began_with: dict[str, FolderListing | None] = {}
         """Change id -> what the folder held when the run began that made the change."""
         self.came_again: set[str] = set()
-        """Ids of changes that somebody finished anew while their undo was interrupted."""
+        """Ids of changes that another program finished again while their undo was interrupted."""
         self._whole = bytearray()
         """All whole records; bytes would be copied for each record that comes behind them."""
         self._torn = False

@@ -386,7 +386,7 @@ def check_not_trusted(folder: PartitionFolder, name: str) -> None:
 
     The next one would start without recovery and write behind them: what it wrote could not be read, and a later
     recovery would cut it off. Without a marker, or with that of before, the bytes are where they were before. The time
-    of apply is that of the copy of the plan: a journal is written anew by each run.
+    of apply is that of the copy of the plan: each run rewrites a journal.
 
     Raises:
         StalePlanError: one has.

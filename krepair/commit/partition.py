@@ -3,7 +3,7 @@
 How a change begins is in ``begin.py``, what carries it out in ``executor.py``. Here is the order: intent, steps,
 done. What an interrupted run left is told from the journal and from what is on the disk, so that any call may be
 repeated after a crash at any instant. A broker that was started in between may have finished a swap itself, or removed
-what was staged: then it goes on from there. Where a file is neither an original nor one of ours, ``StalePlanError``
+what was staged: then work resumes from there. Where a file is neither an original nor one of ours, ``StalePlanError``
 names it.
 """
 
@@ -632,7 +632,7 @@ class _Forward(_Run):
             except _STOPS_ALL:
                 raise
             except (KrepairError, OSError) as error:
-                # The code is that of what stands in the way; if all is as before, the next plan can begin anew.
+                # The code is that of what stands in the way; if all is as before, the next plan can begin again.
                 if self.journal.states[change.change_id] == "committing" and self._roll_back([intent]):
                     self.guards.taken_back.append(change.change_id)
                 return [*self._go_on(able, earlier=True), self.failure(change.change_id, error)]
@@ -838,7 +838,7 @@ class _Backward(_Run):
         try:
             self.guards.hold()
             check_nothing_kept(self.folder, self.journal)
-            # No broker renames the folder meanwhile: its lock is held. A purge must not keep folders open: beside a
+            # No broker renames the folder in between: its lock is held. A purge must not keep folders open: beside a
             # running broker it would go on in one that is marked for deletion.
             with self.folder.tree.keeping_folders():
                 remove_private_folder(self.folder)

@@ -87,7 +87,7 @@ class SwapGroups(_OfGroup):
         """Return whether an interrupted swap is committed, or has its staged files and no broker discards it.
 
         Raises:
-            StalePlanError: an original changed meanwhile.
+            StalePlanError: an original changed in between.
         """
         if folder.is_committed(intent):
             return True
@@ -232,7 +232,7 @@ def _is_undone(folder: PartitionFolder, group: Intent) -> bool:
 def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None:
     """Check before the first step that the new segment is untouched and the originals can come back.
 
-    An undo that was begun goes on beside what a broker's cleaner left: every other state is worse.
+    An undo that was begun is resumed beside what a broker's cleaner left: every other state is worse.
 
     Args:
         folder: the partition folder.
@@ -276,7 +276,7 @@ def kept_of_group(folder: PartitionFolder, group: Intent) -> list[KeptFile]:
 def _check_swap_is_ours(folder: PartitionFolder, intent: Intent) -> None:
     """Refuse a ``.log.swap`` of somebody else: it may hold the only records of the group that are left.
 
-    Another plan, or the cleaner of a broker that ran meanwhile, was stopped behind its own commit. The originals are
+    Another plan, or the cleaner of a broker that ran in between, was stopped behind its own commit. The originals are
     then gone from their places, and what is kept of them here may be the last copy.
 
     Raises:

@@ -81,7 +81,7 @@ class Becomes(NamedTuple):
         new: the staged file, by its final name; None if the file goes.
         over: what an earlier run of the same change put there, which the staged one replaces; else None.
         foreign: what becomes of a file under this name that is none of these: it ``stops`` the change, ``goes`` (as an
-            index that a broker made anew does, the original being kept), or ``stays`` when ours is taken out.
+            index that a broker rebuilt does, because the original is kept), or ``stays`` when ours is taken out.
     """
 
     name: str
@@ -367,7 +367,7 @@ def forget_files(file_names: Sequence[str], names: Names) -> list[Step]:
     """Return the steps that remove from ``keep/`` and ``out/`` the files whose originals are back.
 
     What goes from ``keep/`` is synced. Otherwise a kept link could come back after a power loss, without a record that
-    names it. Once a broker has written the file anew, nobody could tell what that link is.
+    names it. Once a broker has rewritten the file, nobody could tell what that link is.
     """
     kept: list[Step] = [Remove(names.keep(name)) for name in file_names]
     return [*kept, SyncDir(names.keep()), *(Remove(names.out(name)) for name in file_names)]

@@ -1,9 +1,9 @@
-"""The one question before anything goes back, or goes on: has anybody been here?
+"""Answer the one question before anything is resumed or taken back: has anybody been here?
 
 It is answered from what was written down when a change began (``listing.py``), and from what the change is of. Of a
 change that is half done there are three answers:
 
-- **as left**: each file is as it was listed, or as a step of krepair leaves it. Whoever asked goes on, or back.
+- **as left**: each file is as it was listed, or as a step of krepair leaves it. The run resumes, or rolls back.
 - **settled**: somebody was here, and each change is whole: all its files are new, as a broker finishes a swap, or all
   are the originals. That is written down; nothing else is done.
 - anything else: nothing goes back, and nothing that may be a last copy goes. ``purge`` is the way out.
@@ -50,8 +50,8 @@ class Answer(NamedTuple):
 
     Attributes:
         why: what differs; empty if all is as krepair left it.
-        new: ids of interrupted changes of which all files are new.
-        old: ids of interrupted changes of which all files are the originals.
+        new: ids of interrupted changes whose files are all new.
+        old: ids of interrupted changes whose files are all the originals.
     """
 
     why: str = ""
