@@ -1,9 +1,9 @@
 """The listing of a folder: what it held when a change, or its undo, began. It is written and synced with that record.
 
-A later run holds the folder against it: no clock and no inode tells whether another program was there in between. So it has no
-times: a directory that was restored is the directory. Of each file it has the name, the size and a digest: of files up
-to 1 MiB over all bytes; of a longer log over its last 64 KiB, of a longer file that an undo needs as evidence over its
-last 16 MiB: no crafted size makes a commit read for hours.
+A later run compares the folder with it: no clock and no inode tells whether another program was there in between. So
+it has no times: a directory that was restored is the directory. Of each file it has the name, the size and a digest:
+of files up to 1 MiB over all bytes; of a longer log over its last 64 KiB, of a longer file that an undo needs as
+evidence over its last 16 MiB: no crafted size makes a commit read for hours.
 
 A file takes at most 40 bytes in the journal: a name is written short, and 48 bits of the digest are enough against
 accidents.
