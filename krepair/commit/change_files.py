@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from krepair.commit.by_disk import is_log_of_plan
-from krepair.commit.executor import Came, Executor, KeptFile
+from krepair.commit.executor import ExecutionResult, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import Intent
 from krepair.commit.stepping import run
@@ -96,7 +96,7 @@ class ChangeFiles(Executor):
             return folder.holds(first.name, first.new)
         return folder.state(first.name) is None and folder.holds(folder.names.keep(first.name), first.old)
 
-    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> ExecutionResult:
         """Keep the originals of all changes, then swap the files of each; may be repeated.
 
         Raises:
@@ -105,7 +105,7 @@ class ChangeFiles(Executor):
         names = folder.names
         kept = _until_an_error(intents, lambda intent: run(folder, keep_files(becomes(intent), names)))
         if kept.error is not None:
-            return Came(0, kept.error)
+            return ExecutionResult(0, kept.error)
         run(folder, [SyncDir(names.keep())])
         swapped = _until_an_error(intents, lambda intent: run(folder, swap_files(becomes(intent), names)))
         run(folder, [SyncDir("")])
@@ -141,7 +141,9 @@ class ChangeFiles(Executor):
                 raise folder.written_since(file.name)
         _check_segment(folder, files)
 
-    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
+    def go_back(
+        self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
+    ) -> ExecutionResult:
         """Put the originals back; may be repeated, also before any file was changed.
 
         Raises:
@@ -191,13 +193,13 @@ def _check_segment(folder: PartitionFolder, files: Sequence[Becomes]) -> None:
             )
 
 
-def _until_an_error(intents: Sequence[Intent], do: Callable[[Intent], None]) -> Came:
+def _until_an_error(intents: Sequence[Intent], do: Callable[[Intent], None]) -> ExecutionResult:
     for number, intent in enumerate(intents):
         try:
             do(intent)
         except (KrepairError, OSError) as error:
-            return Came(number, error)
-    return Came(len(intents))
+            return ExecutionResult(number, error)
+    return ExecutionResult(len(intents))
 
 
 def check_is_still_its_log(

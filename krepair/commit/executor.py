@@ -29,7 +29,7 @@ class KeptFile(NamedTuple):
     plain: bool = False
 
 
-class Came(NamedTuple):
+class ExecutionResult(NamedTuple):
     """Result of carrying several changes out, or taking them back.
 
     Attributes:
@@ -67,7 +67,7 @@ class Executor(ABC):
         """Return whether a change has passed its commit; its rollback then needs a record of its own."""
 
     @abstractmethod
-    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> ExecutionResult:
         """Carry changes out, or resume them.
 
         Raises:
@@ -95,7 +95,9 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
+    def go_back(
+        self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
+    ) -> ExecutionResult:
         """Make every file what it was before the changes, or resume doing so.
 
         Args:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from krepair.commit.change_files import all_at_hand, kept_files
-from krepair.commit.executor import Came, Executor, KeptFile
+from krepair.commit.executor import ExecutionResult, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import COPY_NAME, FileState, Intent, LostBytes
 from krepair.commit.stepping import run
@@ -71,7 +71,7 @@ class MendLogs(Executor):
             folder, _files(intent)
         )
 
-    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> ExecutionResult:
         """Carry the change out, or resume it.
 
         Raises:
@@ -87,7 +87,7 @@ class MendLogs(Executor):
         run(folder, _mending_steps(intent, folder.names, mended=mended))
         if is_cut(intent):
             _cut(folder, intent, mended=mended)
-        return Came(1)
+        return ExecutionResult(1)
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether the log is the original or as long as it was, or the step before that was done.
@@ -113,7 +113,9 @@ class MendLogs(Executor):
         else:
             _check_can_come_back(folder, intent, was_mended=True)
 
-    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
+    def go_back(
+        self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
+    ) -> ExecutionResult:
         """Append the lost bytes to the log again, if it ever lost them, and put the indexes back; may be repeated.
 
         Raises:
@@ -130,7 +132,7 @@ class MendLogs(Executor):
         forget = forget_files([*intent.names, intent.originals[0].name + CUT], names)
         fronts = [Remove(names.out(name + FRONT)) for name in intent.names]
         run(folder, [*back, SyncDir(""), *forget, *fronts])
-        return Came(1)
+        return ExecutionResult(1)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """Return the indexes, and the whole log or the bytes that were cut."""

@@ -28,7 +28,7 @@ from krepair.commit.begin import (
     executor_of,
 )
 from krepair.commit.by_disk import has_more, logs_made, telling
-from krepair.commit.executor import Came
+from krepair.commit.executor import ExecutionResult
 from krepair.commit.fence import Fence, Point, Watch
 from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.guards import Guards
@@ -383,13 +383,13 @@ class _Run:
         try:
             outcome = self.go_back(intents, committed=True)
         except (KrepairError, OSError) as error:
-            outcome = Came(0, error)
+            outcome = ExecutionResult(0, error)
         results = [self.result(intent.change_id, "undone") for intent in intents[: outcome.done]]
         if outcome.error is not None:
             results += [self.not_back(intent.change_id, outcome.error) for intent in intents[outcome.done :]]
         return results
 
-    def go_back(self, intents: Sequence[Intent], *, committed: bool) -> Came:
+    def go_back(self, intents: Sequence[Intent], *, committed: bool) -> ExecutionResult:
         """Take back changes that belong together, by the one way back: every file is as before them.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
-from krepair.commit.executor import Came, Executor, KeptFile
+from krepair.commit.executor import ExecutionResult, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder, Whereabouts
 from krepair.commit.journal import FileState, Intent, Order
 from krepair.commit.stepping import run
@@ -48,7 +48,7 @@ class _OfGroup(Executor):
     def _steps_to_commit(self, folder: PartitionFolder, intent: Intent) -> list[Step]:
         """Return the steps that keep the originals and commit the swap."""
 
-    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> ExecutionResult:
         """Carry the swap out, or resume it.
 
         Raises:
@@ -61,7 +61,7 @@ class _OfGroup(Executor):
         run(folder, finish_steps(intent, folder.names, folder.order or intent.order), intent)
         folder.remove_litter(intent)
         folder.check_finished(intent)
-        return Came(1)
+        return ExecutionResult(1)
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Check that the new segment is untouched, the originals can come back, and no broker discards the swap."""
@@ -102,7 +102,9 @@ class SwapGroups(_OfGroup):
         if not _is_undone(folder, intent):
             super().check_undo(folder, intent, state)
 
-    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
+    def go_back(
+        self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
+    ) -> ExecutionResult:
         """Restore the originals from any state; a group that has not passed its commit is staged again.
 
         Raises:
@@ -128,7 +130,7 @@ class SwapGroups(_OfGroup):
             if missing:
                 raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
             run(folder, forget_steps(intent, names), intent)
-        return Came(1)
+        return ExecutionResult(1)
 
 
 def _check_originals(folder: PartitionFolder, intent: Intent) -> None:
@@ -333,7 +335,9 @@ class FinishSwaps(_OfGroup):
         ]
         return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
 
-    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
+    def go_back(
+        self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
+    ) -> ExecutionResult:
         """Make the swap pending again, with every file as it was; the steps are the same from any state.
 
         Raises:
@@ -348,7 +352,7 @@ class FinishSwaps(_OfGroup):
         if missing:
             raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
         run(folder, forget_steps(intent, folder.names), intent)
-        return Came(1)
+        return ExecutionResult(1)
 
 
 def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from krepair.commit.executor import Came
+from krepair.commit.executor import ExecutionResult
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards, SafePoints
 from krepair.commit.partition import commit_partition, undo_partition
@@ -89,7 +89,7 @@ def put(path: Path, data: bytes, mtime_s: int, mode: int = 0o640) -> None:
     os.utime(path, ns=(mtime_s * 1_000_000_000 + 7, mtime_s * 1_000_000_000 + 7))
 
 
-def whole(came: Came) -> None:
+def whole(came: ExecutionResult) -> None:
     """Raises what stopped an executor."""
     if came.error is not None:
         raise came.error

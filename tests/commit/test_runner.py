@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from krepair.commit.change_files import ChangeFiles
-from krepair.commit.executor import Came
+from krepair.commit.executor import ExecutionResult
 from krepair.commit.fence import Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import SafePoints, signals_wait
@@ -547,7 +547,7 @@ def test_files_of_a_half_done_change_that_is_taken_back_are_looked_at_again(
     done: list[object] = []
     go_back = ChangeFiles.go_back
 
-    def going_back(*given: Any, committed: bool) -> Came:
+    def going_back(*given: Any, committed: bool) -> ExecutionResult:
         came = go_back(*given, committed=committed)
         done.append("taken back")
         return came
