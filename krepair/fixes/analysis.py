@@ -74,6 +74,7 @@ class PartitionAnalysis(AnalysisResults):
         log_start: log start offset from the checkpoint, 0 if none: records below it were deleted.
         log: facts of its logs; None if they were not read.
         log_after: facts of its logs after the changes proposed so far; None if those change no offsets.
+        log_end: log end offset of a plan that is carried out, where no log is read again for it; -1 if there is none.
         changes: changes proposed so far, in the order of the fixes.
         digests: file name -> digest of 32 hex digits, of files whose bytes were read.
     """
@@ -84,6 +85,7 @@ class PartitionAnalysis(AnalysisResults):
     log_start: int = 0
     log: LogFacts | None = None
     log_after: LogFacts | None = None
+    log_end: int = -1
     changes: list[Change] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)
 

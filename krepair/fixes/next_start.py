@@ -155,7 +155,7 @@ class _Files:
         self._parts = parts_after(analysis.partition, analysis.changes)
         after = analysis.segments_after
         self._facts = {facts.base_offset: facts for facts in after}
-        log_end = after[-1].end_offset if after and not after[-1].summary.damage else -1
+        log_end = after[-1].end_offset if after and not after[-1].summary.damage else analysis.log_end
         self._log_start = log_start_left(context, analysis.partition.key, log_end)
         made = {name for change in analysis.changes for name in change.leaves}
         gone = names_removed(analysis.changes)

@@ -298,6 +298,18 @@ def test_what_is_no_regular_file_leaves_the_others_alone_and_is_said(tmp_path: P
     assert "KR501" in found(log_dir).values()
 
 
+def test_apply_builds_the_same_snapshot_where_the_plan_drops_a_log_start_past_the_log_end(tmp_path: Path) -> None:
+    """With that line the start would delete every segment, and there would be nothing to build."""
+    log_dir = made(tmp_path)
+    (log_dir / "log-start-offset-checkpoint").write_text("0\n1\nt 0 99\n")
+    newest = max((log_dir / "t-0").glob("*.snapshot"))
+    flip(newest, 20)
+    chosen = options(fixes=("checkpoints", "epochs", "snapshots"))
+    plan = make_plan(str(log_dir), chosen)
+    with there_and_back(log_dir, plan, chosen):
+        assert {entry.producer_id for entry in entries(newest)} == {7, 8, 9, 10}
+
+
 def test_snapshot_that_the_system_cannot_read_is_no_damage_and_leaves_the_others_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
