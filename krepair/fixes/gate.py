@@ -91,8 +91,10 @@ def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], setti
     """Return what explains offsets that no segment of a partition has, or will have after changes."""
     orphans = (parse_file_name(file.name).base_offset for file in partition.orphan_indexes)
     log_start = view.log_start.offsets.get(partition.key, 0)
+    has_line = partition.key in view.cleaner.offsets
     return Gaps(
-        compacts=settings.compacts or partition.key in view.cleaner.offsets,
+        # A line tells of compaction only where the policy is not known: that of a topic without it may be an old one.
+        compacts=settings.compacts or (has_line and not settings.policy_is_known),
         cleaned=view.cleaner.offsets.get(partition.key, log_start),
         orphans=tuple(sorted({base for base in orphans if base is not None})),
         lost=tuple(one for change in changes for one in change.lost_inside()),
