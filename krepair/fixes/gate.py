@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from krepair.fixes.analysis import PartitionAnalysis, next_start_of
+from krepair.fixes.analysis import PartitionAnalysis, log_end_of, next_start_of
 from krepair.fixes.context import Context
 from krepair.fixes.logs import read_logs
 from krepair.fixes.tail import damages_in, look_at_damage, maps_of
@@ -75,6 +75,14 @@ def _unsound(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Unsound]:
             names = f"{log_name(before.base_offset)} and {log_name(after.base_offset)}"
             text = f"{names} overlap: krepair compare tells which is right"
             yield Unsound(after.base_offset, last, text)
+    end = log_end_of(analysis.segments)
+    recorded = max(
+        checkpoint.offsets.get(analysis.partition.key, -1)
+        for checkpoint in (view.recovery_point, view.high_watermark)
+    )
+    if recorded > end:
+        text = f"the log ends at {end}, and {recorded} is recorded: krepair explain KR312"
+        yield Unsound(end, recorded - 1, text)
     gaps = gaps_of(view, analysis.partition, (), analysis.settings)
     for before, after in pairwise(analysis.segments):
         if before.summary.is_whole and gaps.is_missing(before.end_offset, after.base_offset):

@@ -546,9 +546,7 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
         targets = [target.recovered(recovered_from)]
     elif work.view.clean_shutdown:
         changes, log_end = list(staging.plan.changes), staging.plan.log_end_offset
-        analysis = PartitionAnalysis(
-            staging.listed, work.settings(staging), changes=changes, log_end=log_end
-        )
+        analysis = PartitionAnalysis(staging.listed, work.settings(staging), changes=changes, log_end=log_end)
         see_next_starts(work.context, [analysis])
         targets = [target.at_start(next_start_of(analysis))]
     else:  # planned after an unclean stop, or after a clean one whose marker the fence holds now: try both

@@ -24,6 +24,7 @@ from krepair.formats import txn_index
 from krepair.formats.filenames import SWAP, TXN_INDEX, log_name, offset_name, segment_name
 from krepair.formats.words import count_text
 from krepair.kernels.scan import ReadInto
+from krepair.kernels.transactions import TransactionReplay
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, status_of, why
 from krepair.plan.model import CompleteSwap, NewFile
@@ -163,12 +164,18 @@ def _read(item: SwapItem, tree: Tree) -> tuple[SwapResult, MadeIndexes]:
 
 
 def _contradiction(item: SwapItem, made: MadeIndexes, tree: Tree) -> str:
-    """Return how the log of a swap contradicts its ``.txnindex``, or empty: ``_audited`` would refuse it."""
+    """Return how the log of a swap contradicts its ``.txnindex``, or empty: ``_audited`` would refuse it.
+
+    Without that file only the logs before the swap tell which transaction an abort marker ends. A start that finds no
+    indexes replays them; one that found those of a finished swap would show the aborted records.
+    """
     entries = made.get(segment_name(item.base_offset, TXN_INDEX))
-    if entries is None:
-        return ""
-    audit = AbortedAudit(entry_pairs(entries))
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}{SWAP}", tree) as descriptor:
+        if entries is None:
+            replay = TransactionReplay(item.base_offset).segment(item.size, read_into_from(descriptor))
+            text = f"it has abort markers and no .txnindex{SWAP}: only a start works out what was aborted"
+            return text if len(replay.entries) else ""
+        audit = AbortedAudit(entry_pairs(entries))
         for walked in walk(read_into_from(descriptor), item.size):
             audit.feed(walked)
     return next((f"its {suffix}{SWAP}, position {at}: {text}" for suffix, at, text in audit.finish()), "")

@@ -462,6 +462,21 @@ def test_a_transaction_index_above_rewritten_segments_is_made_of_the_log_as_it_w
         assert undo(plan, options).exit_code == ExitCode.DONE
 
 
+@pytest.mark.parametrize(("recorded", "goes"), [(4, False), (3, True)])
+def test_an_entry_of_a_marker_in_a_lost_tail_stays(tmp_path: Path, recorded: int, goes: bool) -> None:
+    """The log ends before the marker that it names: copied back, the tail still needs it."""
+    directory = builders.LogDir(tmp_path / "logs")
+    batches = builders.data(0, 3, pid=7, txn=True), builders.abort(3, pid=7)
+    partition = directory.partition("t").segment(*batches)
+    log_dir = directory.write()
+    log = partition.folder / f"{FIRST}.log"
+    log.write_bytes(log.read_bytes()[: len(batches[0].raw)])
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (log_dir / name).write_text(f"0\n1\nt 0 {recorded}\n")
+    [plan] = planned(log_dir, "index=regenerate").partitions
+    assert (f"{FIRST}.txnindex" in {change.name for change in plan.changes}) is goes  # type: ignore[union-attr]
+
+
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())

@@ -298,7 +298,9 @@ def test_what_is_no_regular_file_leaves_the_others_alone_and_is_said(tmp_path: P
     assert "KR501" in found(log_dir).values()
 
 
-def test_apply_builds_the_same_snapshot_where_the_plan_drops_a_log_start_past_the_log_end(tmp_path: Path) -> None:
+def test_apply_builds_the_same_snapshot_where_the_plan_drops_a_log_start_past_the_log_end(
+    tmp_path: Path,
+) -> None:
     """With that line the start would delete every segment, and there would be nothing to build."""
     log_dir = made(tmp_path)
     (log_dir / "log-start-offset-checkpoint").write_text("0\n1\nt 0 99\n")

@@ -46,6 +46,12 @@ def test_segment_larger_than_segment_bytes_stays_alone() -> None:
     assert grouped(policy, outcome(0, 900), outcome(10, 0)) == [(0,), (10,)]
 
 
+def test_segment_of_the_newest_snapshot_begins_a_group() -> None:
+    """A broker since 2.8 deletes a snapshot that is named after no segment: all producers would be forgotten."""
+    loaded = replace(POLICY, snapshot_offset=100)
+    assert grouped(loaded, outcome(0, 10), outcome(100, 10), outcome(200, 10)) == [(0,), (100, 200)]
+
+
 def test_without_merging_each_is_alone() -> None:
     assert grouped(replace(POLICY, merge=False), outcome(0, 1), outcome(10, 1)) == [(0,), (10,)]
 
