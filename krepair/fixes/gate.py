@@ -1,12 +1,12 @@
-"""The one gate of all fixes: whether what a fix reads is sound. If not, the part that rests on it is left alone.
+"""Check for every fix that the logs which it relies on are sound; otherwise skip the part that depends on them.
 
-What must be sound, by fix:
+These parts must be sound, by fix:
 
-* ``index``, of a ``.txnindex``: the log from the first offset of each transaction whose entry changes to its marker.
-* ``snapshots``, of a transaction that the log has forgotten: no segment is missing from its first offset on.
+* ``index``, for a ``.txnindex``: the log from the first offset of each transaction whose entry changes to its marker.
+* ``snapshots``, for a stale open transaction: no segment is missing from its first offset on.
 * ``markers`` and ``compact``: every batch below the log end that the start finds, and no segment is missing there.
 
-Rot elsewhere is no objection. A reason names a fix that comes before, or what a person can do.
+Damage elsewhere does not matter. A reason names the fix that has to come first, or what a person can do.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from krepair.rules.model import LeftAlone, SegmentFacts
 
 
 class Unsound(NamedTuple):
-    """Offsets of which the log tells nothing for certain.
+    """Range of offsets for which the log proves nothing.
 
     Attributes:
-        first: the first of them.
-        last: the last of them.
-        why: what is wrong, and which fix comes first.
+        first: first offset of the range.
+        last: last offset of the range.
+        why: fault of the log there, and the fix that comes first.
     """
 
     first: int
@@ -45,7 +45,7 @@ class Unsound(NamedTuple):
 
 
 def unsound_ranges(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, list[Unsound]]:
-    """Read logs, and return by partition folder where they are damaged, overlap, or could not be read."""
+    """Read logs, and return folder -> ranges in which the log is damaged, overlaps, or could not be read."""
     read_logs(context, analyses)
     look_at_damage(context, analyses)
     return {analysis.partition.folder: list(_unsound(context.view, analysis)) for analysis in analyses}
@@ -58,22 +58,20 @@ def _unsound(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Unsound]:
             yield Unsound(segment.base_offset, end - 1, f"{segment.log.name} could not be read")
     ends = {segment.base_offset: end for segment, end in analysis.partition.segments_with_ends()}
     for facts in analysis.segments:
-        found = maps_of(analysis).get(facts.base_offset)
-        if facts.summary.damage and (found is None or found.why or not found.complete):
+        mapped = maps_of(analysis).get(facts.base_offset)
+        if facts.summary.damage and (mapped is None or mapped.why or not mapped.complete):
             where = f"{log_name(facts.base_offset)}, position {facts.summary.valid_bytes}"
             last = ends[facts.base_offset] - 1
             yield Unsound(facts.end_offset, last, f"the log is damaged: {where}: first --fix tail")
-    for one in damages_in(view, analysis):
-        behind = one.range.next_offset if one.range.next_offset >= 0 else ends[one.base_offset]
-        where = (
-            f"{log_name(one.base_offset)}, position {one.range.start} ({one.range.text}): first --fix tail"
-        )
-        yield Unsound(one.range.first_lost, behind - 1, f"the log is damaged: {where}")
+    for damage in damages_in(view, analysis):
+        behind = damage.range.next_offset if damage.range.next_offset >= 0 else ends[damage.base_offset]
+        where = f"{log_name(damage.base_offset)}, position {damage.range.start} ({damage.range.text}): first --fix tail"
+        yield Unsound(damage.range.first_lost, behind - 1, f"the log is damaged: {where}")
     for before, after in pairwise(analysis.segments):
         if before.end_offset > after.base_offset:
             last = before.summary.last_offset
             names = f"{log_name(before.base_offset)} and {log_name(after.base_offset)}"
-            text = f"{names} overlap: krepair compare tells which is right"
+            text = f"{names} overlap: krepair compare shows which is right"
             yield Unsound(after.base_offset, last, text)
     end = log_end_of(analysis.segments)
     recorded = max(
@@ -91,12 +89,12 @@ def _unsound(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Unsound]:
 
 
 def why_unsound(ranges: Sequence[Unsound], first: int, last: int) -> str:
-    """Return why the log tells nothing for certain of some of these offsets, or empty."""
-    return next((one.why for one in ranges if one.first <= last and first <= one.last), "")
+    """Return why the log proves nothing for some of these offsets, or empty."""
+    return next((unsound.why for unsound in ranges if unsound.first <= last and first <= unsound.last), "")
 
 
 def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], settings: TopicSettings) -> Gaps:
-    """Return what explains offsets that no segment of a partition has, or will have after changes."""
+    """Return the reasons for offsets that no segment of a partition has, or will have after changes."""
     orphans = (parse_file_name(file.name).base_offset for file in partition.orphan_indexes)
     log_start = view.log_start.offsets.get(partition.key, 0)
     has_line = partition.key in view.cleaner.offsets
@@ -105,30 +103,31 @@ def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], setti
         compacts=settings.compacts or (has_line and not settings.policy_is_known),
         cleaned=view.cleaner.offsets.get(partition.key, log_start),
         orphans=tuple(sorted({base for base in orphans if base is not None})),
-        lost=tuple(one for change in changes for one in change.lost_inside()),
+        lost=tuple(lost_range for change in changes for lost_range in change.lost_inside()),
     )
 
 
 def missing_segment(view: LogDir, analysis: PartitionAnalysis) -> LeftAlone | None:
-    """Return why a log is not compacted in which a segment is missing, or None.
+    """Return why a log with a missing segment is not compacted, or None.
 
-    Offsets that are gone tell of it only above the line of the cleaner. Without a line they are what it left.
+    Missing offsets prove a missing segment only above the cleaner's checkpoint. Without an entry there, the cleaner may
+    have removed them all.
     """
     gaps = _gaps_by_line(view, analysis, ())
-    whole = [one for one in analysis.segments if one.summary.is_whole or one is analysis.segments[-1]]
-    found = first_missing(gaps, ((one.base_offset, one.end_offset) for one in whole))
-    if found is None or len(whole) != len(analysis.segments):
+    whole = [facts for facts in analysis.segments if facts.summary.is_whole or facts is analysis.segments[-1]]
+    gap = first_missing(gaps, ((facts.base_offset, facts.end_offset) for facts in whole))
+    if gap is None or len(whole) != len(analysis.segments):
         return None
-    return _missing(*found, "the markers and records in it are not known")
+    return _missing(*gap, "the markers and records in it are not known")
 
 
 def missing_in_range(
     view: LogDir, analysis: PartitionAnalysis, segments: Sequence[SegmentFacts], changes: Sequence[Change]
 ) -> LeftAlone | None:
-    """Return why segments are not recovered between which one is missing, or None.
+    """Return why segments with a missing one between them are not recovered, or None.
 
-    A recovery reads over the gap, and forgets the producers and transactions of the missing segment. The segment may
-    still come back, so the broker's own start may do that, but no plan.
+    A recovery skips the gap, and forgets the producers and transactions of the missing segment. The segment may still
+    be brought back, so the broker's own start may do that, but no plan.
 
     Args:
         segments: segments that a start recovers, as they will be after the changes, ascending.
@@ -142,7 +141,7 @@ def missing_in_range(
 
 
 def _gaps_by_line(view: LogDir, analysis: PartitionAnalysis, changes: Iterable[Change]) -> Gaps:
-    """Return what explains missing offsets; in a compacted topic without a line of the cleaner, all may be its work."""
+    """Return the reasons for missing offsets; without a cleaner checkpoint entry, the cleaner may explain them all."""
     gaps = gaps_of(view, analysis.partition, changes, analysis.settings)
     return gaps if analysis.partition.key in view.cleaner.offsets else gaps._replace(cleaned=INT64_MAX)
 
@@ -150,26 +149,27 @@ def _gaps_by_line(view: LogDir, analysis: PartitionAnalysis, changes: Iterable[C
 def _missing(first: int, end: int, what: str) -> LeftAlone:
     text = f"a segment with offsets {first} to {end - 1} is missing, and {what}"
     return LeftAlone(
-        "missing-segment", f"{text}; krepair compare tells what other replicas have", damaged=True
+        "missing-segment", f"{text}; krepair compare shows what other replicas have", damaged=True
     )
 
 
 def why_not_to_end(analysis: PartitionAnalysis, log_end: int, options: Options) -> LeftAlone | None:
-    """Return why a log must not be rewritten that was judged up to an end, or None.
+    """Return why a log must not be rewritten whose decisions assume a certain log end, or None.
 
-    The start may take another log end: behind it markers and records are forgotten that were counted.
+    If the start uses a lower log end, it cuts markers and records on which the decisions rest: a record removed for the
+    sake of a later one would be lost.
 
     Args:
-        analysis: with the next start, as files will be after all changes of the plan.
-        log_end: log end offset for which was decided.
-        options: as typed.
+        analysis: analysis of the partition, with the simulated start after all changes of the plan.
+        log_end: log end offset that the decisions assume.
+        options: options as they were typed.
     """
     start = next_start_of(analysis)
-    ends = {version: one.log_end for version, one in start.by_version.items() if not one.failure}
+    ends = {version: loaded.log_end for version, loaded in start.by_version.items() if not loaded.failure}
     if not ends or set(ends.values()) == {log_end}:
         return None
     active = analysis.segments[-1].summary if analysis.segments else None
-    differs = start.differs(lambda one: one.log_end)
+    differs = start.differs(lambda loaded: loaded.log_end)
     if differs:
         again = Next.of(
             "plan", LOG_DIR, "--fix", ",".join(options.fixes), "--broker-version", "VERSION", out=PLAN
