@@ -82,7 +82,7 @@ class Fix(ABC):
 
     Attributes:
         name: the word that ``--fix`` accepts.
-        ways: modes that may follow ``=``, the default first; empty if the fix has no modes.
+        modes: modes that may follow ``=``, the default first; empty if the fix has no modes.
         after: names of the fixes whose changes this fix builds on.
         reads_logs: True if ``plan`` reads every batch of the logs for this fix.
         work: kind of work on logs that the fix reads whole; its cost decides on the engine.
@@ -95,7 +95,7 @@ class Fix(ABC):
     """
 
     name: ClassVar[str]
-    ways: ClassVar[tuple[str, ...]] = ()
+    modes: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
     previews: ClassVar[bool] = False
     asks_others: ClassVar[bool] = False
@@ -104,13 +104,13 @@ class Fix(ABC):
     reads_logs: ClassVar[bool] = False
     work: ClassVar[WorkKind] = WorkKind.READ
 
-    def way(self, words: Collection[str]) -> str:
+    def mode(self, words: Collection[str]) -> str:
         """Return the mode that was asked for, or the default mode.
 
         The result means something only if ``is_asked``. It is empty for a fix without modes.
         """
         typed = next((word.partition("=")[2] for word in words if word.partition("=")[0] == self.name), "")
-        return typed or (self.ways[0] if self.ways else "")
+        return typed or (self.modes[0] if self.modes else "")
 
     def is_asked(self, words: Collection[str]) -> bool:
         """Return whether the fix is among the words given to ``--fix``."""
@@ -120,7 +120,7 @@ class Fix(ABC):
         """Return whether the fix repairs a finding; by default, the catalogue decides."""
         return RULES[finding.rule].fix == self.name
 
-    def best_way(self, analyses: Sequence[PartitionAnalysis]) -> str:
+    def best_mode(self, analyses: Sequence[PartitionAnalysis]) -> str:
         """Return what ``check`` advises to type for the fix; empty if it would have nothing to do."""
         return self.name
 
@@ -143,7 +143,7 @@ class Fix(ABC):
         """Return whether ``plan`` should look at a partition that the command line lets in."""
         return True
 
-    def reads_whole(self, partition: Partition, way: str) -> bool:
+    def reads_whole(self, partition: Partition, mode: str) -> bool:
         """Return whether ``plan`` has to read a partition's logs whole for the fix; the engine is chosen by that."""
         return self.reads_logs and bool(partition.segments)
 

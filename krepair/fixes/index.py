@@ -62,7 +62,7 @@ class Index(Fix):
     """Fix ``index`` of ``.index``, ``.timeindex`` and ``.txnindex``: cut padded or torn files, rebuild the others."""
 
     name = "index"
-    ways = ("auto", "truncate", "regenerate")
+    modes = ("auto", "truncate", "regenerate")
     after = ("leftovers", "markers", "tail")
     previews = True
 
@@ -70,7 +70,7 @@ class Index(Fix):
         """Return whether the fix repairs a finding; the broker deletes an index without a log (KR205, no position)."""
         return super().answers(finding) and (finding.rule != "KR205" or finding.position >= 0)
 
-    def best_way(self, analyses: Sequence[PartitionAnalysis]) -> str:
+    def best_mode(self, analyses: Sequence[PartitionAnalysis]) -> str:
         """Return ``index=regenerate`` if some file cannot be repaired by cutting it."""
         for analysis in analyses:
             replayed = transaction_indexes_of(analysis)
@@ -81,16 +81,16 @@ class Index(Fix):
                 return f"{self.name}=regenerate"
         return self.name
 
-    def reads_whole(self, partition: Partition, way: str) -> bool:
+    def reads_whole(self, partition: Partition, mode: str) -> bool:
         """Return whether the files are rebuilt, which takes a reading of the logs."""
-        return way == "regenerate" and bool(partition.segments)
+        return mode == "regenerate" and bool(partition.segments)
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the former."""
         depth: Depth = "check"
         touched = partitions_to_analyze(analyses, purpose)
         if purpose == "plan":
-            depth = cast("Depth", self.way(context.options.fixes))
+            depth = cast("Depth", self.mode(context.options.fixes))
             look_at_indexes(context, touched, depth)
         look_at_transaction_indexes(context, touched, depth)
 

@@ -122,7 +122,7 @@ class Leftovers(Fix):
         """Return whether the fix repairs a finding; an index without a log (KR205) has no position."""
         return finding.rule == RULE or (finding.rule == "KR205" and finding.position < 0)
 
-    def reads_whole(self, partition: Partition, way: str) -> bool:
+    def reads_whole(self, partition: Partition, mode: str) -> bool:
         """Return whether a swap is pending."""
         return bool(log_swaps(partition))
 

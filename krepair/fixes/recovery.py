@@ -99,7 +99,7 @@ class Recovery(Fix):
     work = WorkKind.RECOVER
     after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
 
-    def best_way(self, analyses: Sequence[PartitionAnalysis]) -> str:
+    def best_mode(self, analyses: Sequence[PartitionAnalysis]) -> str:
         """Return the fix's name, or an empty string if no partition would gain anything."""
         results = (analysis.result(RECOVERY_RESULT) for analysis in analyses)
         return (

@@ -40,7 +40,7 @@ class InTurn(NamedTuple):
     read: Callable[[Work, Sequence[Any]], Iterable[tuple[int, Any]]]
 
 
-Way = Callable[[Any], Any] | InTurn
+Reader = Callable[[Any], Any] | InTurn
 """Function that the engine maps over the items, or ``InTurn`` for several functions in turn."""
 Says = Callable[[Sequence[Any]], Iterable[str | Wrong]]
 """Function that gets the results in the order of the items, and yields the problems that they show.
@@ -61,7 +61,7 @@ class SecondReading(NamedTuple):
     Attributes:
         change: the change that is verified.
         kind: the kind of its files.
-        way: function that reads the items; None without items, where the driver has read the files itself.
+        reader: function that reads the items; None without items, where the driver has read the files itself.
         items: arguments of the mapped function.
         says: function that yields the problems that the results show; empty texts are ignored.
         files: number of files that the reading verifies.
@@ -69,7 +69,7 @@ class SecondReading(NamedTuple):
 
     change: Change
     kind: Kind
-    way: Way | None = None
+    reader: Reader | None = None
     items: tuple[Any, ...] = ()
     says: Says = problems_of
     files: int = 1
@@ -111,15 +111,15 @@ def read_again(
 def _run(work: Work, readings: Sequence[SecondReading]) -> list[list[Any]]:
     """Return the results of each reading, in the order of its items."""
     results: list[list[Any]] = [[None] * len(reading.items) for reading in readings]
-    ways: dict[Way, list[tuple[int, int]]] = {}
+    by_reader: dict[Reader, list[tuple[int, int]]] = {}
     for number, reading in enumerate(readings):
         for place in range(len(reading.items)):
-            assert reading.way is not None, "items need a way"
-            ways.setdefault(reading.way, []).append((number, place))
-    for way, places in ways.items():
+            assert reading.reader is not None, "items need a reader"
+            by_reader.setdefault(reading.reader, []).append((number, place))
+    for reader, places in by_reader.items():
         items = [readings[number].items[place] for number, place in places]
         for index, result in (
-            way.read(work, items) if isinstance(way, InTurn) else work.engine.map(way, items)
+            reader.read(work, items) if isinstance(reader, InTurn) else work.engine.map(reader, items)
         ):
             number, place = places[index]
             results[number][place] = result

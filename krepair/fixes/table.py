@@ -55,7 +55,7 @@ def requested_fixes(words: Iterable[str]) -> tuple[Fix, ...]:
 
 def words_of(fix: Fix) -> tuple[str, ...]:
     """Return the words that may be typed for a fix."""
-    return (fix.name, *(f"{fix.name}={way}" for way in fix.ways))
+    return (fix.name, *(f"{fix.name}={mode}" for mode in fix.modes))
 
 
 def parse_fixes(text: str) -> tuple[str, ...]:
@@ -76,20 +76,20 @@ def parse_fixes(text: str) -> tuple[str, ...]:
             raise UsageError(f"--fix {name!r}: unknown; the names are {', '.join(known)}{like}")
     for fix in FIXES:
         if sum(name in words_of(fix) for name in names) > 1:
-            raise UsageError(f"--fix {text!r}: one way of {fix.name} at a time")
+            raise UsageError(f"--fix {text!r}: one mode of {fix.name} at a time")
     if not names:
         raise UsageError(f"--fix needs at least one of {', '.join(known)}")
     return tuple(names)
 
 
-def command_for(findings: Iterable[Finding], best_ways: dict[str, str]) -> str:
+def command_for(findings: Iterable[Finding], best_modes: dict[str, str]) -> str:
     """Return the value of ``--fix`` that repairs the findings, or empty.
 
     Args:
         findings: findings of one log directory.
-        best_ways: name of a fix -> recommended mode of the fix, see ``Fix.best_way``.
+        best_modes: name of a fix -> recommended mode of the fix, see ``Fix.best_mode``.
     """
     repairable = [finding for finding in findings if counts(finding) and finding.fix != "none"]
     wanted = [fix for fix in FIXES if any(fix.answers(finding) for finding in repairable)]
-    words = (best_ways.get(fix.name, fix.name) for fix in wanted)
+    words = (best_modes.get(fix.name, fix.name) for fix in wanted)
     return ",".join(word for word in words if word)

@@ -250,7 +250,7 @@ class Tail(Fix):
 
     name = "tail"
     reads_logs = True
-    ways = ("excise", "broker")
+    modes = ("excise", "broker")
     after = ("leftovers",)
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
@@ -459,7 +459,7 @@ def _choice(options: Options, analysis: PartitionAnalysis, damages: tuple[Damage
         TailLog(segment.base_offset, segment.log.size, segment.log.nlink)
         for segment in analysis.partition.segments
     ]
-    way: TailWay = "broker" if TAIL.way(options.fixes) == "broker" else "excise"
+    way: TailWay = "broker" if TAIL.mode(options.fixes) == "broker" else "excise"
     return choose_cuts(damages, logs, frozenset(options.accepted_losses), way)
 
 

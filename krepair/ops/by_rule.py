@@ -57,20 +57,20 @@ def fix_of(finding: Finding) -> str:
 
 
 def with_next_commands(
-    log_dir: str, findings: Sequence[Finding], ways: dict[str, str], waiting: Set[str] = frozenset()
+    log_dir: str, findings: Sequence[Finding], modes: dict[str, str], waiting: Set[str] = frozenset()
 ) -> tuple[Finding, ...]:
     """Add severity, fix and next command to each finding.
 
     Args:
         log_dir: path of the log directory.
         findings: findings of one log directory.
-        ways: name of a fix -> recommended mode of that fix, see ``Fix.best_way``; empty if the fix has nothing to do
+        modes: name of a fix -> recommended mode of that fix, see ``Fix.best_mode``; empty if the fix has nothing to do
             after all.
         waiting: folders of partitions whose interrupted swap has to be finished before any other fix.
     """
     return tuple(
         _after_leftovers(log_dir, finding) if finding.partition in waiting else finding
-        for finding in (_with_advice(log_dir, finding, ways) for finding in findings)
+        for finding in (_with_advice(log_dir, finding, modes) for finding in findings)
     )
 
 
@@ -81,9 +81,9 @@ def _after_leftovers(log_dir: str, finding: Finding) -> Finding:
     return replace(finding, command=LEFTOVERS_FIRST.filled(log_dir=log_dir))
 
 
-def _with_advice(log_dir: str, finding: Finding, ways: dict[str, str]) -> Finding:
+def _with_advice(log_dir: str, finding: Finding, modes: dict[str, str]) -> Finding:
     fix = fix_of(finding)
-    mode = ways.get(fix, fix)
+    mode = modes.get(fix, fix)
     command = finding.command
     if not command and fix != "none" and mode:
         command = Next.of("plan", log_dir, *(() if mode == "markers" else ("--fix", mode)), out=PLAN)

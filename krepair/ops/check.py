@@ -109,15 +109,15 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         if not any(causes_in(partition, found, release) for partition, found in in_use)
     ]
     reports = tuple(_with_others(results, number) for number in range(len(results)))
-    best_ways = {context.view.path: _best_ways(context) for context in contexts}
-    best_ways |= {directory.path: {} for directory in unusable}
+    best_modes = {context.view.path: _best_modes(context) for context in contexts}
+    best_modes |= {directory.path: {} for directory in unusable}
     if _LOG.isEnabledFor(logging.INFO):
         for finding in (finding for report in reports for finding in report.findings):
             _LOG.info("%s: %s: %s", finding.partition or "root", finding.rule, finding.evidence)
     return CheckReport(
         log_dirs=reports,
         engine=engine.why,
-        next_command=_as_a_reader(views) or _next_command(reports, best_ways),
+        next_command=_as_a_reader(views) or _next_command(reports, best_modes),
         left_out=log_dirs_left_out([directory.report.log_dir for directory in results], options.config),
         oldest_version=release_of(releases[0]) if releases else "",
         newest_version=release_of(releases[-1]) if releases else "",
@@ -131,11 +131,11 @@ def _as_a_reader(views: Sequence[LogDir]) -> Next:
     return Next.of("check", *(view.path for view in views), when=AS_A_READER)
 
 
-def _best_ways(context: Context) -> dict[str, str]:
-    return {fix.name: fix.best_way(list(context.analyses.values())) for fix in FIXES}
+def _best_modes(context: Context) -> dict[str, str]:
+    return {fix.name: fix.best_mode(list(context.analyses.values())) for fix in FIXES}
 
 
-def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> Next:
+def _next_command(reports: Sequence[LogDirReport], best_modes: Mapping[str, dict[str, str]]) -> Next:
     """Return the next command: for the directory with the worst finding, in whatever order they were given."""
     for report in sorted(reports, key=_worst_of):
         if any(finding.rule == "KR902" for finding in report.findings):
@@ -146,7 +146,7 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
         not_read = [finding.rule for finding in report.findings if finding.rule in {"KR805", "KR806"}]
         if not_read:
             return Next.of("explain", not_read[0])  # a plan for a version that does not start helps nobody
-        fixes = command_for(report.findings, best_ways[report.log_dir])
+        fixes = command_for(report.findings, best_modes[report.log_dir])
         known = _with_evidence(report)
         if not known and fixes:
             # without --fix, plan looks for markers
@@ -256,7 +256,7 @@ def _check_one(
     skipped = [(analysis, left_alone(analysis)) for analysis in analyses]
     uncleanable = [analysis for analysis, reason in skipped if reason is not None and reason.damaged]
     waiting = {analysis.partition.folder for analysis in analyses if waits_for_leftovers(analysis.partition)}
-    findings = with_next_commands(view.path, list(all_findings(directory)), _best_ways(context), waiting)
+    findings = with_next_commands(view.path, list(all_findings(directory)), _best_modes(context), waiting)
     report = LogDirReport(
         log_dir=view.path,
         cluster_id=view.cluster_id,

@@ -297,7 +297,7 @@ def work_of(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Opti
     """Sum the bytes of logs that the fixes read whole, by the most expensive work on each."""
     work = dict.fromkeys(WorkKind, 0)
     for partition in partitions:
-        kinds = {fix.work for fix in fixes if fix.reads_whole(partition, fix.way(options.fixes))}
+        kinds = {fix.work for fix in fixes if fix.reads_whole(partition, fix.mode(options.fixes))}
         if kinds:
             work[max(kinds, key=SECONDS_PER_GB.__getitem__)] += partition.log_bytes
     return work

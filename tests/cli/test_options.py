@@ -262,7 +262,7 @@ def test_the_choices_in_the_help_are_those_of_the_code() -> None:
 def test_fixes_that_are_typed_one_by_one_are_joined() -> None:
     for words in (["epochs", "index"], ["index,epochs"], ["index", "epochs", "index"]):
         assert options_of({"fixes": words}).fixes == ("epochs", "index")
-    with pytest.raises(UsageError, match="one way of tail at a time"):
+    with pytest.raises(UsageError, match="one mode of tail at a time"):
         options_of({"fixes": ["tail", "tail=broker"]})
     told = run("plan", "/nowhere", "--fix", "epochs", "--fix", "indexes").err
     assert "--fix 'indexes': unknown" in told

@@ -47,7 +47,7 @@ def test_words_for_fix_are_taken_as_they_are_shown() -> None:
         for word in words_of(fix):
             assert parse_fixes(word) == (word,)
             assert requested_fixes((word,)) == (fix,)
-            assert fix.way((word,)) in (*fix.ways, "")
+            assert fix.mode((word,)) in (*fix.modes, "")
 
 
 def test_no_verb_names_a_fix() -> None:

@@ -74,12 +74,12 @@ class Applied:
 
 
 def _reads_logs(reading: SecondReading) -> bool:
-    return reading.way in {verify_mended_log, inspect_txn}
+    return reading.reader in {verify_mended_log, inspect_txn}
 
 
 def read(work: SecondReading) -> tuple[str, ...]:
     """Run one reading as it travels; what it has against files, as text."""
-    way = work.way
+    way = work.reader
     assert inspect.isfunction(way)
     found = work.says([travelled(way, item) for item in work.items])
     return tuple(one.text if isinstance(one, Wrong) else one for one in found)
