@@ -16,7 +16,7 @@ from krepair.errors import StalePlanError, UsageError
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.evidence import is_only_replica, read_metadata, recorded_as_only_replica
-from krepair.fixes.files import Made, made_anew, put_staged
+from krepair.fixes.files import RebuiltFile, put_staged, rebuild_change
 from krepair.fixes.fix import Fix, Proposal, Purpose, RootProposal
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.missing_tails import end_now, missing_tails
@@ -97,9 +97,9 @@ class Checkpoints(Fix):
         for text in consents_of(self.name, accepted):
             if wrong := wrong_consent(text, gone):
                 raise UsageError(wrong, next_command=Next.of("check", context.view.path))
-        held = held_lines(gone, accepted)
+        held = held_entries(gone, accepted)
         context.root.put(MISSING_TAILS_RESULT, gone)
-        context.root.put(CHECKPOINTS_RESULT, see_checkpoints(context.view, ends, held))
+        context.root.put(CHECKPOINTS_RESULT, compare_checkpoints(context.view, ends, held))
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         return Proposal()
@@ -124,7 +124,7 @@ class Checkpoints(Fix):
             ),
         )
 
-    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
         """Return the rebuilt bytes of a damaged file.
 
         The plan may have been made after a clean stop whose marker is gone now. So the file is built twice: first with
@@ -142,15 +142,15 @@ class Checkpoints(Fix):
             if recorded_as_only_replica(work.view, metadata, others.only_replica, end.folder)
         ]
         data = b""
-        for held in (held_lines(gone, accepted), held_lines(alone, accepted)):
-            checkpoints = see_checkpoints(work.view, ends, held)
+        for held in (held_entries(gone, accepted), held_entries(alone, accepted)):
+            checkpoints = compare_checkpoints(work.view, ends, held)
             data = next(
                 (file.mended.data for file in checkpoints if file.file.name == change.name and not file.left),
                 b"",
             )
             if digest_bytes(data) == change.digest_after or work.view.clean_shutdown:
                 break
-        return Made(data)
+        return RebuiltFile(data)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Stage the files; in an intact file, only the planned entries change, on top of what it contains now."""
@@ -175,7 +175,7 @@ class Checkpoints(Fix):
                 yield as_planned(staging, change)
 
 
-def held_lines(gone: Iterable[MissingTail], accepted: Collection[str]) -> frozenset[str]:
+def held_entries(gone: Iterable[MissingTail], accepted: Collection[str]) -> frozenset[str]:
     """Return the folders whose recovery point and high watermark stay as they are.
 
     These entries are the only evidence of a lost log tail, so they stay until a person consents to the loss.
@@ -277,7 +277,7 @@ def _files_of(view: LogDir) -> tuple[tuple[CheckpointKind, OffsetCheckpoint], ..
     return tuple(zip(KINDS, files, strict=True))
 
 
-def see_checkpoints(
+def compare_checkpoints(
     view: LogDir, ends: Mapping[Key, int | None], held: Collection[str] = ()
 ) -> tuple[CheckpointFacts, ...]:
     """Compare those of the four files that exist with the logs.
@@ -429,7 +429,9 @@ def _change(checked: CheckpointFacts) -> ReplaceFile | ChangeLines:
             reason="; ".join(parts),
             undo=KeepOriginal(),
         )
-    return made_anew(".", checked.file.name, checked.file, mended.data, mended.kind.rule, "; ".join(parts))
+    return rebuild_change(
+        ".", checked.file.name, checked.file, mended.data, mended.kind.rule, "; ".join(parts)
+    )
 
 
 def _notes(mended: MendedOffsets) -> list[str]:

@@ -10,7 +10,7 @@ from krepair.checks.catalogue import Finding, Severity, of_version
 from krepair.derive.epochs import clears_history, epochs_of_log
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context
-from krepair.fixes.files import Made, made_anew
+from krepair.fixes.files import RebuiltFile, rebuild_change
 from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.staging import Staging, Work
@@ -57,13 +57,13 @@ class Epochs(Fix):
         looked = partitions_to_analyze(analyses, purpose)
         for analysis in looked:
             if waits_for_swap(analysis.partition, analysis.settings):
-                analysis.put(EPOCHS_RESULT, see_epochs_file(analysis.partition))
+                analysis.put(EPOCHS_RESULT, analyze_epochs_file(analysis.partition))
         touched = [
             analysis for analysis in looked if not why_not_looked_at(analysis.partition, analysis.settings)
         ]
         read_logs(context, touched)
         for analysis in touched:
-            facts = see_epochs(context, analysis)
+            facts = analyze_epochs(context, analysis)
             analysis.put(EPOCHS_RESULT, facts)
             if facts.digest:
                 analysis.digests[LEADER_EPOCH_CHECKPOINT] = facts.digest
@@ -79,12 +79,12 @@ class Epochs(Fix):
             Proposal() if facts is None else Proposal(_findings(analysis, facts), *_changes(analysis, facts))
         )
 
-    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
         analysis = work.analysis(staging, work.all_facts(staging))
-        facts = see_epochs(work.context, analysis)
+        facts = analyze_epochs(work.context, analysis)
         if digest_bytes(facts.merged.data) != change.digest_after:  # a plan that 1.0.0 has begun must resume
-            facts = see_epochs(work.context, analysis, doubts=False)
-        return Made(facts.merged.data, facts.left)
+            facts = analyze_epochs(work.context, analysis, doubts=False)
+        return RebuiltFile(facts.merged.data, facts.left)
 
 
 EPOCHS = Epochs()
@@ -134,7 +134,7 @@ def read_epochs_file(partition: Partition) -> EpochsFile:
     return EpochsFile(recorded, digest_bytes(data))
 
 
-def see_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: bool = True) -> EpochFacts:
+def analyze_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: bool = True) -> EpochFacts:
     """Merge the file's entries with the epochs in the log, as the log will be after the changes proposed so far."""
     partition, segments = analysis.partition, analysis.segments_after
     summaries = [facts.summary for facts in segments]
@@ -160,7 +160,7 @@ def see_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: bool = 
     return EpochFacts(file.recorded, merged, file.digest, reason, file.wrong, log.doubted)
 
 
-def see_epochs_file(partition: Partition) -> EpochFacts:
+def analyze_epochs_file(partition: Partition) -> EpochFacts:
     """Return the facts that the file shows by itself, while a swap has yet to become a segment."""
     file = read_epochs_file(partition)
     judged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)).decisions
@@ -302,7 +302,7 @@ def _changes(
     )
     state = "the log says otherwise" if facts.recorded.intact else _state_of(facts)
     reason = f"{state}; {_summary(facts)}"
-    change = made_anew(folder, LEADER_EPOCH_CHECKPOINT, file, data, rule_of(facts), reason)
+    change = rebuild_change(folder, LEADER_EPOCH_CHECKPOINT, file, data, rule_of(facts), reason)
     return (change,), notes
 
 

@@ -34,7 +34,7 @@ def removed(folder: str, file: FileRef | SnapshotFile, rule: str, reason: str) -
     return replaced(folder, file.name, "remove", rule, file.size, -1, "", reason)
 
 
-def made_anew(
+def rebuild_change(
     folder: str, name: str, before: FileRef | SnapshotFile | None, data: bytes, rule: str, reason: str
 ) -> ReplaceFile:
     """Return the change that gives a file new bytes; ``before`` is None if the file does not exist yet."""
@@ -82,7 +82,7 @@ def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: Attri
     staging.unsynced = True
 
 
-class Made(NamedTuple):
+class RebuiltFile(NamedTuple):
     """Rebuilt contents of a small file.
 
     Attributes:
@@ -93,7 +93,7 @@ class Made(NamedTuple):
     left: str = ""
 
 
-def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: Made) -> None:
+def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: RebuiltFile) -> None:
     """Stage a file whose bytes were rebuilt, right before it is swapped in.
 
     Raises:

@@ -18,7 +18,7 @@ from krepair.engine.choice import WorkKind
 from krepair.errors import UsageError
 from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context
-from krepair.fixes.files import Made, stage_again
+from krepair.fixes.files import RebuiltFile, stage_again
 from krepair.fixes.second_readings import SecondReading, as_planned, gone
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.untouched import analyses_apart, left_for_leftovers, why_untouched
@@ -161,7 +161,7 @@ class Fix(ABC):
         """Return findings and changes for the root of the log directory, once for all partitions."""
         return RootProposal()
 
-    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
         """Return the bytes of a small file that this fix rebuilds, by the code that computed them for the plan."""
         raise NotImplementedError(f"{self.name} makes {change.change_id} in another way")
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from krepair.fixes.analysis import PartitionAnalysis, log_end_of, next_start_of
 from krepair.fixes.context import Context
 from krepair.fixes.logs import read_logs
-from krepair.fixes.tail import damages_in, look_at_damage, maps_of
+from krepair.fixes.tail import damages_in, map_damaged_logs, maps_of
 from krepair.formats.filenames import log_name, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.config import TopicSettings
@@ -47,7 +47,7 @@ class Unsound(NamedTuple):
 def unsound_ranges(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, list[Unsound]]:
     """Read logs, and return folder -> ranges in which the log is damaged, overlaps, or could not be read."""
     read_logs(context, analyses)
-    look_at_damage(context, analyses)
+    map_damaged_logs(context, analyses)
     return {analysis.partition.folder: list(_unsound(context.view, analysis)) for analysis in analyses}
 
 

@@ -91,8 +91,8 @@ class Index(Fix):
         touched = partitions_to_analyze(analyses, purpose)
         if purpose == "plan":
             depth = cast("Depth", self.mode(context.options.fixes))
-            look_at_indexes(context, touched, depth)
-        look_at_transaction_indexes(context, touched, depth)
+            inspect_indexes(context, touched, depth)
+        inspect_transaction_indexes(context, touched, depth)
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR201 to KR207, and the files to replace except those of segments that get new ones anyway."""
@@ -241,7 +241,7 @@ def transaction_indexes_of(analysis: PartitionAnalysis) -> TxnResult | Failed:
     return analysis.result(TRANSACTION_INDEXES_RESULT) or TxnResult()
 
 
-def look_at_indexes(
+def inspect_indexes(
     context: Context, analyses: Sequence[PartitionAnalysis], depth: Depth, *, trim_active: bool = False
 ) -> None:
     """Look at the offset and time indexes of partitions in one job.
@@ -346,7 +346,7 @@ def read_logs_and_indexes(
         analysis.put(INDEXES_RESULT, by_folder.get(analysis.partition.folder, {}))
 
 
-def look_at_transaction_indexes(
+def inspect_transaction_indexes(
     context: Context, analyses: Sequence[PartitionAnalysis], depth: Depth
 ) -> None:
     """Compare transaction indexes with a replay of their logs, where a difference is possible.

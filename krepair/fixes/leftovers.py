@@ -11,7 +11,7 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, Place
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, log_end_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import Made, made_anew, removed
+from krepair.fixes.files import RebuiltFile, rebuild_change, removed
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import read_logs, scan_item
 from krepair.fixes.second_readings import SecondReading, as_planned, gone
@@ -186,8 +186,10 @@ class Leftovers(Fix):
         stays = (f"leftovers: {name} stays: {why}" for name, why in facts.copies.items())
         return Proposal(findings, (*before, *completions, *renames, *behind), (*sides, *stays))
 
-    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
-        return Made(read_whole(staging.folder.at(change.name + SWAP), change.size_after + 1, work.disk.tree))
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
+        return RebuiltFile(
+            read_whole(staging.folder.at(change.name + SWAP), change.size_after + 1, work.disk.tree)
+        )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Stage the rebuilt indexes of swaps; a removal needs no staged file."""
@@ -411,7 +413,7 @@ def _renamed(folder: str, swap: FileRef) -> ReplaceFile:
     """
     data = read_whole(swap.path, swap.size + 1)
     why_made = "an index swap without its log, of an index that is missing: a broker since 3.0 renames it"
-    return made_anew(folder, swap.name.removesuffix(SWAP), None, data, RULE, why_made)
+    return rebuild_change(folder, swap.name.removesuffix(SWAP), None, data, RULE, why_made)
 
 
 def _cleaned_bases(partition: Partition) -> list[int]:

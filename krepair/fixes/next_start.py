@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 _ENTRY: Final = struct.Struct(">ii")
 
 
-def see_next_starts(context: Context, analyses: Sequence[PartitionAnalysis], *, whole: bool = False) -> None:
+def simulate_next_starts(
+    context: Context, analyses: Sequence[PartitionAnalysis], *, whole: bool = False
+) -> None:
     """Store ``NEXT_START`` of each partition, with its files as they will be after the changes proposed so far.
 
     The start is that of the broker's version, or of each of ``JUDGED_VERSIONS`` if the version is unknown. A second

@@ -24,12 +24,12 @@ from krepair.errors import RefusedError
 from krepair.fixes.analysis import LogFacts, PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.epochs import log_start_of, read_epochs_file
-from krepair.fixes.files import RECOVERED, made_anew, removed
+from krepair.fixes.files import RECOVERED, rebuild_change, removed
 from krepair.fixes.fix import Fix, Proposal, Purpose, RootProposal
 from krepair.fixes.gate import missing_in_range
 from krepair.fixes.index import (
     index_changes,
-    look_at_indexes,
+    inspect_indexes,
     read_logs_and_indexes,
     rebuilt_by_a_load,
     transaction_index,
@@ -37,9 +37,9 @@ from krepair.fixes.index import (
 from krepair.fixes.logs import parts_after, read_logs_after
 from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import SecondReading
-from krepair.fixes.snapshots import rules_now, see_snapshots, target_of
+from krepair.fixes.snapshots import analyze_snapshots, rules_now, target_of
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.tail import TAIL_RESULT, damaged_logs, damages_in, decide, look_at_damage
+from krepair.fixes.tail import TAIL_RESULT, damaged_logs, damages_in, decide, map_damaged_logs
 from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats.checkpoint import encode_epochs
 from krepair.formats.filenames import (
@@ -125,7 +125,7 @@ class Recovery(Fix):
             return
         refuse_standing_fences(context.view)
         ranges = [Range(context, analysis) for analysis in analyses if analysis.partition.segments]
-        look_at_ranges(context, ranges)
+        analyze_ranges(context, ranges)
         for range_ in ranges:
             range_.analysis.put(RECOVERY_RESULT, range_.outcome())
 
@@ -404,7 +404,7 @@ class Range:
 # -- the steps, each for all partitions
 
 
-def look_at_ranges(context: Context, ranges: Sequence[Range]) -> None:
+def analyze_ranges(context: Context, ranges: Sequence[Range]) -> None:
     """Decide on the changes of all ranges from which a start would read less; the others are not read."""
     for step in (_look_below, _read, _cut, _measure, _see_snapshots, _see_aborts):
         step(context, [range_ for range_ in ranges if range_.left is None and range_.spares_reading])
@@ -438,7 +438,7 @@ def _read(context: Context, ranges: Sequence[Range]) -> None:
     known = [range_ for range_ in ranges if range_.analysis.log is not None]
     for range_ in known:
         range_.part.log = _from(range_.analysis.log, range_.floor)
-    look_at_indexes(context, [range_.part for range_ in known], "regenerate", trim_active=True)
+    inspect_indexes(context, [range_.part for range_ in known], "regenerate", trim_active=True)
     for range_ in ranges:
         range_.part.log_after = _from(range_.analysis.log_after, range_.floor)
         for facts in range_.part.segments:
@@ -458,7 +458,7 @@ def _from(log: LogFacts | None, floor: int) -> LogFacts | None:
 
 def _cut(context: Context, ranges: Sequence[Range]) -> None:
     """Cut torn tails; skip partitions with other damage."""
-    look_at_damage(context, [range_.part for range_ in ranges if not changes_logs(range_.analysis.changes)])
+    map_damaged_logs(context, [range_.part for range_ in ranges if not changes_logs(range_.analysis.changes)])
     torn = []
     for range_ in ranges:
         if changes_logs(range_.analysis.changes):
@@ -538,7 +538,7 @@ def _see_epochs(context: Context, range_: Range, segments: Sequence[SegmentFacts
         range_.analysis.digests[LEADER_EPOCH_CHECKPOINT] = file.digest
     count = count_text(len(chosen.entries), "entry", "entries")
     range_.small.append(
-        made_anew(
+        rebuild_change(
             partition.folder,
             LEADER_EPOCH_CHECKPOINT,
             partition.leader_epoch_checkpoint,
@@ -558,7 +558,7 @@ def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
         facts = (*range_.analysis.segments_after, *range_.part.segments_after)
         target = target_of(context.view, partition, facts, range_.all_changes, range_.analysis.settings)
         targets.append(target.recovered(range_.floor, range_.log_end))
-    snapshots = see_snapshots(targets, rules, context.engine, clean=False, always=True)
+    snapshots = analyze_snapshots(targets, rules, context.engine, clean=False, always=True)
     for range_, snapshot_facts in zip(ranges, snapshots, strict=True):
         if (
             snapshot_facts is None
@@ -586,7 +586,7 @@ def _take_snapshots(range_: Range, snapshot_facts: SnapshotFacts) -> None:
             "transaction, at the log end"
         )
         name = segment_name(range_.log_end, ".snapshot")
-        range_.small.append(made_anew(folder, name, file, data, RECOVERED, text))
+        range_.small.append(rebuild_change(folder, name, file, data, RECOVERED, text))
     range_.small += [
         removed(folder, file, RECOVERED, reason.value)
         for file, reason in snapshot_facts.judged.wrong

@@ -16,7 +16,7 @@ from krepair.engine.items import Failed, ScanItem
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.context import place_in
 from krepair.fixes.epochs import read_epochs_file
-from krepair.fixes.files import Made, put_staged, stage_again
+from krepair.fixes.files import RebuiltFile, put_staged, stage_again
 from krepair.fixes.index import indexes_against_logs, mend_items, stage_indexes, transaction_indexes_made
 from krepair.fixes.logs import parts_after
 from krepair.fixes.producers_at_end import replayed_from
@@ -29,7 +29,7 @@ from krepair.fixes.second_readings import (
     read_here,
     verify_transaction_indexes,
 )
-from krepair.fixes.snapshots import made_again
+from krepair.fixes.snapshots import rebuilt_snapshot
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.checkpoint import encode_epochs
@@ -124,10 +124,10 @@ def _stage_one(work: Work, staging: Staging, change: Change, floor: int) -> None
         if change.name == LEADER_EPOCH_CHECKPOINT:
             stage_again(work, staging, change, _epochs_again(work, staging, segments, floor))
         elif parse_file_name(change.name).kind is FileKind.SNAPSHOT:
-            stage_again(work, staging, change, made_again(work, staging, change, recovered_from=floor))
+            stage_again(work, staging, change, rebuilt_snapshot(work, staging, change, recovered_from=floor))
 
 
-def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts], floor: int) -> Made:
+def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts], floor: int) -> RebuiltFile:
     file = read_epochs_file(staging.listed)
     zero = writes_epoch_zero(version_of(work.plan.policy.broker_version))
     recorded = file.recorded.entries
@@ -135,7 +135,7 @@ def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts]
         [facts.summary for facts in segments], floor, compacted=False, recorded=recorded
     ).epoch_starts
     after = epochs_after_recovery(recorded, epoch_starts, staging.plan.log_end_offset, with_zero=zero)
-    return Made(encode_epochs(after), file.wrong)
+    return RebuiltFile(encode_epochs(after), file.wrong)
 
 
 def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:

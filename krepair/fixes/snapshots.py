@@ -14,12 +14,12 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, Place, ScanItem, ScanResult
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, next_start_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import Made, made_anew, removed
+from krepair.fixes.files import RebuiltFile, rebuild_change, removed
 from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
 from krepair.fixes.forgotten import Open, OpenTransactions, ScanFrom
 from krepair.fixes.gate import gaps_of
 from krepair.fixes.logs import LogPart, facts_of, parts_after
-from krepair.fixes.next_start import see_next_starts
+from krepair.fixes.next_start import simulate_next_starts
 from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES, read_snapshot_file
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.untouched import (
@@ -171,7 +171,7 @@ def rules_now(context: Context) -> StateRules:
     return StateRules(version, context.options.now_ms, after_ms)
 
 
-def see_snapshots(
+def analyze_snapshots(
     targets: Sequence[SnapshotTarget],
     rules: StateRules,
     engine: Engine,
@@ -498,7 +498,7 @@ class Snapshots(Fix):
         touched = [
             analysis for analysis in looked if not why_not_looked_at(analysis.partition, analysis.settings)
         ]
-        see_next_starts(context, touched)
+        simulate_next_starts(context, touched)
         targets = [
             target_of(
                 context.view, analysis.partition, analysis.segments_after, analysis.changes, analysis.settings
@@ -506,7 +506,7 @@ class Snapshots(Fix):
             for analysis in touched
         ]
         clean = context.view.clean_shutdown
-        results = see_snapshots(targets, rules_now(context), context.engine, clean=clean, closes=True)
+        results = analyze_snapshots(targets, rules_now(context), context.engine, clean=clean, closes=True)
         for analysis, result in zip(touched, results, strict=True):
             analysis.put(SNAPSHOTS_RESULT, result)
 
@@ -522,18 +522,20 @@ class Snapshots(Fix):
         findings = chain(snapshot_findings(analysis, result), _many_producers(context, analysis, result))
         return Proposal(findings, *snapshot_changes(analysis), log_end=result.log_end)
 
-    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
         return (
             _rebuilt_without_stale(work, staging, change)
             if change.rule == FORGOTTEN
-            else made_again(work, staging, change)
+            else rebuilt_snapshot(work, staging, change)
         )
 
 
 SNAPSHOTS = Snapshots()
 
 
-def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from: int | None = None) -> Made:
+def rebuilt_snapshot(
+    work: Work, staging: Staging, change: ReplaceFile, recovered_from: int | None = None
+) -> RebuiltFile:
     """Return the rebuilt snapshot at the log end.
 
     Args:
@@ -547,7 +549,7 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
     elif work.view.clean_shutdown:
         changes, log_end = list(staging.plan.changes), staging.plan.log_end_offset
         analysis = PartitionAnalysis(staging.listed, work.settings(staging), changes=changes, log_end=log_end)
-        see_next_starts(work.context, [analysis])
+        simulate_next_starts(work.context, [analysis])
         targets = [target.at_start(next_start_of(analysis))]
     else:  # planned after an unclean stop, or after a clean one whose marker the fence holds now: try both
         floor = floor_of(target.bases, work.view.recovery_point.offsets.get(staging.listed.key, 0)) or 0
@@ -559,13 +561,13 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
     )
 
 
-def _rebuilt_for(work: Work, target: SnapshotTarget, change: ReplaceFile) -> Made:
+def _rebuilt_for(work: Work, target: SnapshotTarget, change: ReplaceFile) -> RebuiltFile:
     rules = rules_now(work.context)
-    (result,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
+    (result,) = analyze_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
     if result is None:
-        return Made(b"")
+        return RebuiltFile(b"")
     at_end = result.name_at_end == change.name
-    return Made(
+    return RebuiltFile(
         result.data or b"", result.left or ("" if at_end else f"(the log ends at offset {result.log_end})")
     )
 
@@ -575,20 +577,20 @@ def _target_again(work: Work, staging: Staging) -> SnapshotTarget:
     return target_of(work.view, staging.listed, facts, staging.plan.changes, settings)
 
 
-def _rebuilt_without_stale(work: Work, staging: Staging, change: ReplaceFile) -> Made:
+def _rebuilt_without_stale(work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
     """Return a snapshot without the open transactions that a new reading of the log proves stale."""
     target = _target_again(work, staging)
     target = target.recovered(int(change.name.partition(".")[0]))._replace(
         log_end=staging.plan.log_end_offset
     )
-    (result,) = see_snapshots([target], rules_now(work.context), work.engine, clean=False)
+    (result,) = analyze_snapshots([target], rules_now(work.context), work.engine, clean=False)
     forgotten = () if result is None else result.forgotten
     data = next(
         (forgotten_file.data for forgotten_file in forgotten if forgotten_file.file.name == change.name), None
     )
     if data is None:  # repaired by an earlier run, or no longer stale
         data = read_whole(staging.folder.at(change.name), SNAPSHOT_AT_MOST_BYTES)
-    return Made(data)
+    return RebuiltFile(data)
 
 
 # -- findings
@@ -821,12 +823,12 @@ def _rebuilt_change(analysis: PartitionAnalysis, result: SnapshotFacts) -> Repla
     before = next((file for file in result.files if file.offset == result.log_end), None)
     reason = f"{_damage_text(before)}{_producer_counts(result)}, {_source_text(result)}"
     folder, data = analysis.partition.folder, result.data or b""
-    return made_anew(folder, result.name_at_end, before, data, _first_rule(result), reason)
+    return rebuild_change(folder, result.name_at_end, before, data, _first_rule(result), reason)
 
 
 def _closing_change(analysis: PartitionAnalysis, forgotten: Forgotten) -> ReplaceFile:
     file, data = forgotten.file, forgotten.data
-    return made_anew(analysis.partition.folder, file.name, file, data, FORGOTTEN, _stale_text(forgotten))
+    return rebuild_change(analysis.partition.folder, file.name, file, data, FORGOTTEN, _stale_text(forgotten))
 
 
 def _removal_change(analysis: PartitionAnalysis, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:

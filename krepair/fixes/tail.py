@@ -66,7 +66,7 @@ def maps_of(analysis: PartitionAnalysis) -> Mapping[int, MapResult]:
     return analysis.result(DAMAGE_RESULT) or {}
 
 
-def look_at_damage(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
+def map_damaged_logs(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
     """Map every damaged log of partitions that were read."""
     work = [
         (analysis, number)
@@ -178,7 +178,7 @@ def damage_that_stays(context: Context, analyses: Sequence[PartitionAnalysis]) -
         for analysis in analyses
         if any(map(_is_damaged, analysis.segments_after))
     }
-    look_at_damage(context, [analysis for analysis in damaged_partitions.values() if not maps_of(analysis)])
+    map_damaged_logs(context, [analysis for analysis in damaged_partitions.values() if not maps_of(analysis)])
     by_folder = {}
     for folder, analysis in damaged_partitions.items():
         taken = {log_name(base) for change in analysis.changes for base in change.segments}
@@ -260,14 +260,14 @@ class Tail(Fix):
             UsageError: a consent does not name any damage in the logs.
         """
         if purpose == "check":
-            look_at_damage(context, analyses)
+            map_damaged_logs(context, analyses)
             return
         touched = [
             analysis for analysis in analyses if not why_untouched(analysis.partition, analysis.settings)
         ]
         waiting = analyses_apart(analyses)
         read_logs(context, [*touched, *waiting])
-        look_at_damage(context, touched)
+        map_damaged_logs(context, touched)
         _check_untouched(context.options, analyses)
         damages = {analysis.partition.folder: damages_in(context.view, analysis) for analysis in touched}
         for text in consents_of(self.name, context.options.accepted_losses):

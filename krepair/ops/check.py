@@ -20,7 +20,7 @@ from krepair.fixes.context import Context
 from krepair.fixes.fix import named_or_all
 from krepair.fixes.index import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers import MARKER_CLASSES, left_alone, sum_tallies
-from krepair.fixes.next_start import see_next_starts
+from krepair.fixes.next_start import simulate_next_starts
 from krepair.fixes.table import FIXES, command_for, requested_fixes
 from krepair.fixes.untouched import waits_for_leftovers
 from krepair.formats.kafka_versions import release_of
@@ -198,7 +198,7 @@ def analyze_everything(context: Context) -> tuple[list[PartitionAnalysis], RootF
     """Read one log directory completely, simulate its next start where needed, and let every fix analyze it."""
     analyses = context.analyze_all(named_or_all(context.view, context.options))
     read_logs_and_indexes(context, analyses)
-    see_next_starts(context, analyses, whole=True)
+    simulate_next_starts(context, analyses, whole=True)
     for fix in FIXES:
         fix.read(context, analyses, "check")
     root = RootFacts(context.root.result(CHECKPOINTS_RESULT) or (), metadata_of(context.view))

@@ -28,7 +28,7 @@ from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Proposal, named_or_all
 from krepair.fixes.gate import why_not_to_end
 from krepair.fixes.logs import read_logs_after
-from krepair.fixes.next_start import see_next_starts, why_not_started
+from krepair.fixes.next_start import simulate_next_starts, why_not_started
 from krepair.fixes.replicas import (
     check_ids,
     ids_of,
@@ -336,7 +336,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     """Build the plan of what the fixes want; read the active segments of other partitions that a fence would reach."""
     view = context.view
     analyses = [context.analyses[folder] for folder in by_folder]
-    see_next_starts(
+    simulate_next_starts(
         context, [analysis for analysis in analyses if analysis.log is not None or analysis.changes]
     )
     by_folder = {

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
-from krepair.fixes.checkpoints import CHECKPOINTS, moved_away, see_checkpoints
+from krepair.fixes.checkpoints import CHECKPOINTS, compare_checkpoints, moved_away
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.missing_tails import missing_tails_in
 from krepair.fixes.table import requested_fixes
@@ -374,7 +374,7 @@ def _leftovers_in(log_dir: str) -> tuple[int, str, tuple[MissingTail, ...]]:
     there = {partition.key: None for partition in (*view.marked, *view.partitions)}
     swaps = sum(leftover.kind == "swap" for partition in view.partitions for leftover in partition.leftovers)
     gone = missing_tails_in(view, {partition.folder for partition in view.partitions})
-    return swaps, moved_away(see_checkpoints(view, there)), gone
+    return swaps, moved_away(compare_checkpoints(view, there)), gone
 
 
 MOST_NAMED: Final = 10
