@@ -45,6 +45,7 @@ class StartingNode(NamedTuple):
             or no configuration was.
         static_voters: ids in ``controller.quorum.voters``, ascending; empty if the configuration has none.
         bootstraps_only: True if the configuration has ``controller.quorum.bootstrap.servers`` but no static voters.
+        under_zookeeper: True if the configuration is of a broker of ZooKeeper that does not migrate.
     """
 
     versions: tuple[VersionNumber, ...]
@@ -56,6 +57,7 @@ class StartingNode(NamedTuple):
     metadata_dir: str
     static_voters: tuple[int, ...] = ()
     bootstraps_only: bool = False
+    under_zookeeper: bool = False
 
 
 def node_of(
@@ -99,6 +101,9 @@ def node_of(
         bootstraps_only=bool(
             values.get("controller.quorum.bootstrap.servers", "").strip() and not any(static)
         ),
+        under_zookeeper="zookeeper.connect" in values
+        and not roles
+        and values.get("zookeeper.metadata.migration.enable", "").strip().lower() != "true",
     )
 
 
@@ -293,6 +298,10 @@ def meta_findings(
     if node.configured_id and view.broker_id and view.broker_id != node.configured_id:
         text = f"broker id {view.broker_id} here, {node.configured_id} in the configuration: that broker does not start"
         yield _of_meta(text, StartEffect.ENDS)
+    if node.under_zookeeper and view.meta_version == 1:
+        # ``MetaPropertiesEnsemble.verify`` (3.9.0), ``BrokerMetadataCheckpoint`` (3.6.0)
+        text = "version=1, of KRaft, and the configuration is of ZooKeeper: a broker that does not migrate reads 0 only"
+        yield _of_meta(f"{text}, and does not start", StartEffect.ENDS)
     for other in known:
         for word, here, there in (
             ("cluster.id", view.cluster_id, other.cluster_id),

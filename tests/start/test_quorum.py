@@ -15,6 +15,22 @@ BOOTSTRAPS = {"controller.quorum.voters": "", "controller.quorum.bootstrap.serve
 
 
 @pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"zookeeper.connect": "z:1"}, "refuse"),
+        ({"zookeeper.connect": "z:1", "zookeeper.metadata.migration.enable": "true"}, "start"),
+        ({"zookeeper.connect": "z:1", "process.roles": "broker"}, "start"),
+    ],
+)
+def test_files_of_kraft_under_a_configuration_of_zookeeper(
+    tmp_path: Path, more: dict[str, str], expected: str
+) -> None:
+    log_dir = unpack("kraft-3.9.2", tmp_path)
+    config = written(tmp_path / "server.properties", {"node.id": "0", "log.dirs": str(log_dir), **more})
+    assert set(foretold(checked([log_dir], config, "3.9.2")).values()) == {expected}
+
+
+@pytest.mark.parametrize(
     ("here", "configured", "more", "fixture", "version", "expected"),
     [
         (ALONE, ALONE, {}, "3.9.2", "3.9.2", "start"),

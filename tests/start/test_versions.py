@@ -16,6 +16,7 @@ from krepair.options import Options
 from tests.fixture_dirs import unpack
 from tests.lab.jars import LATEST
 from tests.start.healthy import HEALTHY, VERSIONS, Healthy, judged, make
+from tests.start.nodes import written
 from tests.start.states import checked, foretold
 
 GATE = (("3.9.2", LATEST), (LATEST, "3.9.2"), ("3.9.2", "3.9.2"))
@@ -48,6 +49,20 @@ def test_a_broker_ends_beside_a_zookeeper_of_another_cluster_and_the_page_says_s
     seen = judged(Healthy("2.2.1", "stopped"), log_dir.parent, "3.9.2", tmp_path / "work")
     assert not seen.up
     assert "Invalid cluster.id" in seen.log
+
+
+@pytest.mark.broker
+def test_files_of_kraft_end_a_broker_of_zookeeper(tmp_path: Path) -> None:
+    log_dir = unpack("kraft-3.9.2", tmp_path / "one")
+    config = written(
+        tmp_path / "zookeeper.properties",
+        {"broker.id": "0", "log.dirs": str(log_dir), "zookeeper.connect": "z:1"},
+    )
+    report = checked([log_dir], config, "3.9.2", int(time.time() * 1000))
+    assert set(foretold(report).values()) == {"refuse"}
+    seen = judged(Healthy("2.2.1", "stopped"), log_dir.parent, "3.9.2", tmp_path / "work")
+    assert not seen.up
+    assert "Found unexpected version" in seen.log
 
 
 @pytest.mark.broker
