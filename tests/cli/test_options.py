@@ -121,7 +121,7 @@ def test_fixes_are_sorted_and_each_once():
 
 def test_indexes_are_mended_in_one_way_at_a_time():
     assert parse_fixes("markers,index=truncate") == ("index=truncate", "markers")
-    with pytest.raises(UsageError, match="one way"):
+    with pytest.raises(UsageError, match="one mode"):
         parse_fixes("index=truncate,index=regenerate")
 
 
