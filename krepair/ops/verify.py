@@ -13,6 +13,7 @@ from krepair.commit.purge import check_not_half_done
 from krepair.commit.status import ChangeState, staged_groups, status_in
 from krepair.commit.visited import names_written_since
 from krepair.durable.scratch import Scratch
+from krepair.durable.tree import Tree
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, VerifyItem, VerifyResult
@@ -280,7 +281,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         disk_below(plan.log_dir) as disk,
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
-        observed = _ObservedState(broker_has_run=_broker_since(work, targets))
+        observed = _ObservedState(by_broker_ns=_last_written_by_broker_ns(work, targets))
         verify_all(work, [staging for target in targets for staging in _applied(work, target, observed)])
         beside = (*_of_the_broker(work, observed), *_missing_tails_of(view, targets, engine))
     problems = [
@@ -316,20 +317,22 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     )
 
 
-def _broker_since(work: Work, targets: Sequence[PartitionPlan]) -> bool:
-    """Return whether a broker has written its high watermarks, or stopped, since the plan was applied."""
-    tree = work.disk.tree
-
-    def written_ns(path: str) -> int:
-        status = tree.status(path)
-        return -1 if status is None else status.st_mtime_ns
-
-    journals = (
-        f"{journal_folder(work.disk, work.plan, target).private}/{JOURNAL_NAME}" for target in targets
-    )
-    applied_ns = max(map(written_ns, journals), default=-1)
+def _last_written_by_broker_ns(work: Work, targets: Sequence[PartitionPlan]) -> int:
+    """Return when a broker last wrote its high watermarks or stopped; -1 if the plan has changed the root since."""
+    roots = [journal_folder(work.disk, work.plan, target) for target in targets if is_root(target)]
+    own = max((_applied_ns(folder) for folder in roots), default=-1)
     names = (REPLICATION_CHECKPOINT, CLEAN_SHUTDOWN)
-    return 0 <= applied_ns < max(written_ns(f"{work.view.path}/{name}") for name in names)
+    written = max(_written_ns(work.disk.tree, f"{work.view.path}/{name}") for name in names)
+    return written if written > own else -1
+
+
+def _applied_ns(folder: PartitionFolder) -> int:
+    return _written_ns(folder.tree, f"{folder.private}/{JOURNAL_NAME}")
+
+
+def _written_ns(tree: Tree, path: str) -> int:
+    status = tree.status(path)
+    return -1 if status is None else status.st_mtime_ns
 
 
 def _of_the_broker(work: Work, observed: _ObservedState) -> Iterator[Problem]:
@@ -372,7 +375,7 @@ class _ObservedState:
         rows_not_applied: number of problems that only report such states.
         half_done: the command to type where an apply or undo was interrupted, as purge says it; else empty.
         has_journal: true if there is anything for purge to remove.
-        broker_has_run: True if a broker has run since the plan was applied.
+        by_broker_ns: when a broker last wrote its checkpoints, -1 if not since the plan was applied.
         by_broker: (folder, change id) -> files that a broker has rewritten or removed since.
     """
 
@@ -382,7 +385,7 @@ class _ObservedState:
     rows_not_applied: int = 0
     half_done: Next = NOTHING
     has_journal: bool = False
-    broker_has_run: bool = False
+    by_broker_ns: int = -1
     by_broker: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def read_journal(self, folder: PartitionFolder, journal: Journal) -> None:
@@ -458,7 +461,8 @@ def _applied(work: Work, target: PartitionPlan, observed: _ObservedState) -> Ite
             journal = folder.journal()
             observed.read_journal(folder, journal)
             states = status_in(folder, target, journal)
-            if observed.broker_has_run:
+            broker_has_run = 0 <= _applied_ns(folder) < observed.by_broker_ns
+            if broker_has_run:
                 by_broker = names_written_since(folder, journal)
                 observed.by_broker |= {
                     (target.folder, change_id): names for change_id, names in by_broker.items()
@@ -473,7 +477,7 @@ def _applied(work: Work, target: PartitionPlan, observed: _ObservedState) -> Ite
         state = states[change.change_id]
         if state in FINISHED:
             # A start since then has read the recovery points and may have advanced them: the entries are the broker's.
-            if not (observed.broker_has_run and change.trusts):
+            if not (broker_has_run and change.trusts):
                 applied.append(change)
             observed.take(target, change, state)
             if state is ChangeState.FREED:
