@@ -51,7 +51,7 @@ def _chosen(wanted: str, master: str, work: Load, progress: Progress | None) -> 
     reason, cores = why_no_spark(), cores_here()
     pays = spark_pays(work, cores)
     if wanted == "spark" or (wanted == "auto" and (master or (pays and not reason))):
-        unreached = "" if reason else why_not_reached(master)
+        unreached = why_not_reached(master) if master and not reason else ""
         if unreached:
             raise RefusedError(
                 f"the Spark master {master} cannot be reached from this host: {unreached}",

@@ -127,7 +127,7 @@ def test_flood_of_damaged_lines_gives_few_damages_and_covers_the_file() -> None:
 
 @pytest.mark.parametrize("topic", ["", "a b", "a\nb", "a\u0000b"])
 def test_topic_name_that_would_break_the_file_is_not_written(topic: str) -> None:
-    with pytest.raises(UsageError, match="cannot stand"):
+    with pytest.raises(UsageError, match="cannot be written"):
         checkpoint.encode_offsets([CheckpointEntry(topic, 0, 0)])
 
 
