@@ -134,10 +134,10 @@ def missing_in_range(
     """
     gaps, end = _gaps_by_line(view, analysis, changes), segments[-1].end_offset
     gaps = gaps._replace(orphans=tuple(base for base in gaps.orphans if base < end))
-    found = first_missing(gaps, ((facts.base_offset, facts.end_offset) for facts in segments))
-    if found is None:
+    gap = first_missing(gaps, ((facts.base_offset, facts.end_offset) for facts in segments))
+    if gap is None:
         return None
-    return _missing(*found, "the next start recovers the others and forgets the producers of this one")
+    return _missing(*gap, "the next start recovers the others and forgets the producers of this one")
 
 
 def _gaps_by_line(view: LogDir, analysis: PartitionAnalysis, changes: Iterable[Change]) -> Gaps:
@@ -146,8 +146,8 @@ def _gaps_by_line(view: LogDir, analysis: PartitionAnalysis, changes: Iterable[C
     return gaps if analysis.partition.key in view.cleaner.offsets else gaps._replace(cleaned=INT64_MAX)
 
 
-def _missing(first: int, end: int, what: str) -> LeftAlone:
-    text = f"a segment with offsets {first} to {end - 1} is missing, and {what}"
+def _missing(first: int, end: int, effect: str) -> LeftAlone:
+    text = f"a segment with offsets {first} to {end - 1} is missing, and {effect}"
     return LeftAlone(
         "missing-segment", f"{text}; krepair compare shows what other replicas have", damaged=True
     )

@@ -657,6 +657,6 @@ def freed_at_start(
     if not total:
         return None
     parts = ", ".join(
-        f"{count_text(count, 'file')} {what} of {size} bytes" for what, (count, size) in counts.items()
+        f"{count_text(count, 'file')} {noun} of {size} bytes" for noun, (count, size) in counts.items()
     )
     return Finding(rule="KR701", evidence=f"{total} bytes: {parts}", bytes=total)

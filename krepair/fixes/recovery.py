@@ -131,7 +131,7 @@ class Recovery(Fix):
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return the files of the range as a recovery would leave them, and the new segment."""
-        return (analysis.result(RECOVERY_RESULT) or Recovered()).seen
+        return (analysis.result(RECOVERY_RESULT) or Recovered()).proposal
 
     def propose_root(self, context: Context) -> RootProposal:
         """Return the entries of the recovery points, in the order of the partitions."""
@@ -242,7 +242,7 @@ class Recovered(NamedTuple):
     """Planned recovery of one partition.
 
     Attributes:
-        seen: findings, changes and notes of this partition.
+        proposal: findings, changes and notes of this partition.
         line: changed entry of the recovery point, None if it stays.
         before: bytes of the partition that a start reads today.
         batches: batches in the bytes that a start reads today.
@@ -250,7 +250,7 @@ class Recovered(NamedTuple):
         still: reason why a start still reads bytes; empty if it reads none.
     """
 
-    seen: Proposal = Proposal()
+    proposal: Proposal = Proposal()
     line: ChangedLine | None = None
     before: int = 0
     batches: int = 0

@@ -219,7 +219,7 @@ def _unmapped_finding(analysis: PartitionAnalysis, facts: SegmentFacts, why: str
     mapped = maps_of(analysis).get(facts.base_offset)
     unknown = mapped is not None and mapped.unknown
     behind = f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; "
-    found = Finding(
+    finding = Finding(
         rule=rule_of(facts.summary.damage),
         partition=analysis.partition.folder,
         file=log_name(facts.base_offset),
@@ -228,7 +228,7 @@ def _unmapped_finding(analysis: PartitionAnalysis, facts: SegmentFacts, why: str
         bytes=0 if unknown else rest,
         fix="none",
     )
-    return of_version(found, unknown=unknown)
+    return of_version(finding, unknown=unknown)
 
 
 def _where(damage: Damaged) -> str:

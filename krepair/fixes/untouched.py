@@ -93,7 +93,7 @@ def left_for_leftovers(partition: Partition, repairs: str) -> LeftAlone:
     """
     name = next(leftover.file.name for leftover in partition.leftovers if leftover.kind in _WAITING)
     first = f"first --fix leftovers, then plan its {repairs} again"
-    why = f"{name}: a broker left it, and one plan cannot mend both: {first}"
+    why = f"{name}: a broker left it, and one plan cannot repair both: {first}"
     return LeftAlone("leftovers", why, LEFTOVERS_FIRST, damaged=True)
 
 

@@ -102,11 +102,11 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         ]
         results = [_check_one(context, views, node, metadata_log, readable, missing) for context in contexts]
     results += [_not_formatted(directory, views, node, missing, options) for directory in unusable]
-    in_use = [one for result in results for one in result.in_use]
+    in_use = [usage for result in results for usage in result.in_use]
     releases = [
         release
         for release in readable.releases
-        if not any(causes_in(partition, found, release) for partition, found in in_use)
+        if not any(causes_in(partition, versions, release) for partition, versions in in_use)
     ]
     reports = tuple(_with_others(results, number) for number in range(len(results)))
     best_modes = {context.view.path: _best_modes(context) for context in contexts}
@@ -155,7 +155,9 @@ def _next_command(reports: Sequence[LogDirReport], best_modes: Mapping[str, dict
             )
         if known:
             return _while_in_use(report, known.more(_FREEING if _is_tight(report) else ()), fixes)
-    codes = [(WORST_FIRST[severity_of(one)], one.rule) for report in reports for one in report.findings]
+    codes = [
+        (WORST_FIRST[severity_of(finding)], finding.rule) for report in reports for finding in report.findings
+    ]
     return Next.of("explain", min(codes)[1]) if codes else NOTHING
 
 

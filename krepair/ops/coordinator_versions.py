@@ -55,11 +55,13 @@ def versions_in_use(view: LogDir, engine: Engine) -> VersionsInUse:
     )
 
 
-def causes_in(partition: Partition, found: Iterable[RecordVersion], version: VersionNumber) -> list[Cause]:
+def causes_in(
+    partition: Partition, versions_used: Iterable[RecordVersion], version: VersionNumber
+) -> list[Cause]:
     """Return each reason why a version does not load a partition, with the offset at which its load ends."""
     return [
         (record.first_offset, text)
-        for record in found
+        for record in versions_used
         if (text := _why_not(partition.topic, record.key, record.value, version))
     ]
 
@@ -74,8 +76,8 @@ def coordinator_findings(
         version: Kafka version that is to be started, None if none was typed.
         engine: engine that reads the partitions.
     """
-    for partition, found in in_use if version is not None else ():
-        if version is not None and (causes := causes_in(partition, found, version)):
+    for partition, versions_used in in_use if version is not None else ():
+        if version is not None and (causes := causes_in(partition, versions_used, version)):
             yield _finding(view, partition, version, min(causes), engine)
 
 

@@ -545,8 +545,8 @@ def _skipped_findings(partition: Partition, outcome: LeftAlone) -> Iterator[Find
         yield Finding(rule="KR409", partition=partition.folder, evidence=outcome.why)
     elif outcome.code in {"txnindex-disagrees", "txnindex-damage"}:
         unknown = outcome.code == "txnindex-damage" and not outcome.damaged
-        found = Finding(rule="KR204", partition=partition.folder, evidence=outcome.why)
-        yield of_version(found, unknown=unknown)
+        finding = Finding(rule="KR204", partition=partition.folder, evidence=outcome.why)
+        yield of_version(finding, unknown=unknown)
     elif outcome.code == "unreadable":
         yield Finding(rule="KR308", partition=partition.folder, evidence=outcome.why)
 

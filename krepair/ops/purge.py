@@ -300,7 +300,7 @@ def _why_start_would_cut(folder: PartitionFolder) -> ChangeResult | None:
                 text = (
                     f"{path}: is damaged at byte {summary.valid_bytes} ({summary.damage_text}); the fence of "
                     f"{folder.folder} would go with what is kept, and the next start would recover this log and cut it "
-                    "there; nothing was purged here. Mend the log first"
+                    "there; nothing was purged here. Repair the log first"
                 )
                 return failed(
                     folder.folder, RefusedError(text, next_command=Next.of("check", folder.log_dir))

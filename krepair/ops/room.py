@@ -172,7 +172,7 @@ def _advice(
 def _away(plan: Plan, lack: Shortage) -> str:
     """Return which partitions to copy away until one of the others fits: the fewest."""
     size, files, folders = 0, 0, list[str]()
-    for partition in sorted(plan.partitions, key=lambda one: -one.log_bytes_before):
+    for partition in sorted(plan.partitions, key=lambda partition: -partition.log_bytes_before):
         if size >= lack.bytes and files >= lack.files and folders:
             break
         size, files = size + partition.log_bytes_before, files + len(partition.files)
@@ -349,10 +349,10 @@ def _why_nothing(plan: Plan) -> Iterator[Next]:
     """Yield what comes before a plan that changes nothing; after ``check`` alone the same plan would come again."""
     if targets_of(plan):
         return
-    left = [partition for partition in plan.partitions if partition.status == "left alone"]
+    skipped = [partition for partition in plan.partitions if partition.status == "left alone"]
     first = [
         partition.what_next.filled(log_dir=plan.log_dir) or Next.of("explain", partition.code)
-        for partition in left
+        for partition in skipped
     ]
     yield from in_one_plan(first, plan.policy.fixes)
     if any(partition.keeps_all for partition in plan.partitions):

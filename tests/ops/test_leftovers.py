@@ -519,7 +519,7 @@ def test_what_a_fix_would_mend_beside_what_was_left_is_left_alone_and_named(
     assert f".log.{left}: a broker left it" in part.why
     if left == "swap":
         return
-    first = f"one plan cannot mend both: first --fix leftovers, then plan its {WORDS[fix]} again"
+    first = f"one plan cannot repair both: first --fix leftovers, then plan its {WORDS[fix]} again"
     assert part.why == f"{log_name(240)}.cleaned: a broker left it, and {first}"
     assert str(part.next_command) == "krepair plan LOGDIR --fix leftovers --out PLAN"
     assert not any("left alone" in note for note in part.notes)
