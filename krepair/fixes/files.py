@@ -134,7 +134,7 @@ def wrong_form(name: str, data: bytes) -> str:
         name: name of a leader epoch checkpoint, a producer snapshot, an index, or an offset checkpoint of the root.
     """
     if parse_file_name(name).kind in INDEX_KINDS:
-        return ""  # held against its log
+        return ""  # an index is compared with its log instead
     if parse_file_name(name).kind is FileKind.SNAPSHOT:
         damage = producer_snapshot.damage(data)
         same = not damage and producer_snapshot.encode_table(producer_snapshot.table(data)) == data

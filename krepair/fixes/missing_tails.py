@@ -130,7 +130,7 @@ def _has_backup(partition: Partition, end: int) -> bool:
 
 
 def kept_names(partition: Partition) -> set[str]:
-    """Return names of the files that krepair's private sub-folders of a partition keep as backups."""
+    """Return the names of the files that the work folders of a partition keep as backups."""
     names: set[str] = set()
     for private in partition.private:
         path = f"{partition.path}/{Names(private.name).keep()}"

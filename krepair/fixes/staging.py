@@ -206,7 +206,7 @@ class Work:
         bytes_read: bytes of ``.log`` files that were read.
         together: True if ``stage_all`` makes all staged files durable with one barrier at its end; otherwise each
             file is synced when it is written.
-        keep_plan: copies the plan into an existing private sub-folder, see ``PlanKeeper``.
+        keep_plan: function that copies the plan into an existing work folder, see ``PlanKeeper``.
         moved: (topic, number) -> why there may be another replica than at planning time.
         settled: folders of the partitions whose logs were flushed and read from the disk again.
         other_dirs: log directories of other replicas that the plan relies on; apply holds their locks.

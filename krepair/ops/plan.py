@@ -564,7 +564,7 @@ def partition_plan(context: Context, analysis: PartitionAnalysis, by_fix: ByFix)
         lefts.insert(1 if of_damage else 0, analysis.log.problem)
     if analysis.settings.tiered and not lefts:
         lefts.append(LeftAlone("tiered", analysis.settings.tiered))
-    # A plan may raise the recovery point of a partition and change nothing in its folder. It is not left alone then.
+    # A plan may advance the recovery point of a partition and change nothing in its folder: it is not skipped then.
     raised = any(proposal.raises_point for proposal in in_order)
     reason = lefts[0] if lefts and not changes and not raised else None
     left_notes = [
@@ -678,9 +678,9 @@ def _fingerprint(file: FileRef, digest: str, block_bytes: int) -> FileFingerprin
     )
 
 
-# -- ``--preview``: a broker changes the directory while it is read. So what was read of a partition counts only if what
-# it was read from was the same before and after; else it is read again, and after a few times it is left alone and says
-# so. Damage counts only if it was met twice.
+# -- ``--preview``: a broker changes the directory while it is read. So the reading of a partition counts only if its
+# files were the same before and after. Otherwise the partition is read again, and skipped after a few attempts. Damage
+# counts only if two readings met it: a broker may have been writing the batch during the first one.
 
 TRIES: Final = 4
 """Number of readings after which a partition that changes under the reader is skipped."""
