@@ -151,32 +151,39 @@ def _check_finished(folder: PartitionFolder, journal: Journal, judge: Judge) -> 
     if journal.purging:
         return True  # a fence that is still up was given up before the purge began
     half_done = journal.unfinished()
+    why = _why_refused(folder, journal, judge) if half_done or _has_fence(folder) else ""
     for change_id in half_done:
-        _check_given_up(folder, journal, change_id)
+        _check_given_up(folder, journal, change_id, refused=bool(why))
     if not half_done and _has_fence(folder):
-        _check_fence_given_up(folder, journal, judge)
+        _check_fence_given_up(folder, journal, why)
         return True
     _check_none_goes_back(folder, journal)
     return bool(half_done)
 
 
-def _check_fence_given_up(folder: PartitionFolder, journal: Journal, judge: Judge) -> None:
+def _why_refused(folder: PartitionFolder, journal: Journal, judge: Judge) -> str:
+    """Return why apply and undo refuse the folder, because somebody changed it; empty if they do not."""
+    try:
+        ask(folder, journal, marker_of(folder, standing_fences(folder.tree, folder.log_dir)), judge)
+    except StalePlanError as error:
+        return error.message
+    return ""
+
+
+def _check_fence_given_up(folder: PartitionFolder, journal: Journal, why: str) -> None:
     """Check, where all changes are done and the fence is up, that apply cannot take it down, and nothing is needed.
 
     Raises:
         RefusedError: apply can, or what is kept may be the last copy.
         OSError: something could not be looked at.
     """
-    try:
-        ask(folder, journal, marker_of(folder, standing_fences(folder.tree, folder.log_dir)), judge)
-    except StalePlanError as error:
-        for change_id in journal.at_work():
-            _check_not_last(folder, _needed(folder, journal.intents[change_id]), error.message, NOTHING)
-        return
-    _check_no_fence(folder)
+    if not why:
+        _check_no_fence(folder)
+    for change_id in journal.at_work():
+        _check_not_last(folder, _needed(folder, journal.intents[change_id]), why, NOTHING)
 
 
-def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -> None:
+def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str, *, refused: bool) -> None:
     """Check that a half done change needs none of its kept files, because a broker has written its files since.
 
     An undo that was begun and can end has to: without what is kept, some files would stay new and some would be old.
@@ -198,7 +205,7 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
             f"{folder.at(waiting[0])}",
             next_command=command,
         )
-    if undoing and _can_go_back(folder, intent):
+    if undoing and not refused and _can_go_back(folder, intent):
         raise RefusedError(what, next_command=command)
     goes_on = not undoing and _can_go_on(folder, intent)
     if goes_on and not executor.kept(folder, intent):
@@ -261,11 +268,16 @@ def _can_go_on(folder: PartitionFolder, intent: Intent) -> bool:
 
 
 def _can_go_back(folder: PartitionFolder, intent: Intent) -> bool:
+    executor = executor_of(intent)
     try:
-        executor_of(intent).check_undo(folder, intent, "undoing")
+        executor.check_undo(folder, intent, "undoing")
     except StalePlanError:
         return False
-    return True
+    # Only a swap takes an index back whose time has changed.
+    by_content = executor.fenced
+    return by_content or all(
+        kept.plain or folder.holds(kept.path, kept.original) for kept in executor.kept(folder, intent)
+    )
 
 
 def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:

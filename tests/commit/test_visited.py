@@ -105,6 +105,11 @@ def test_half_done_changes_of_a_folder_that_somebody_wrote_go_nowhere_or_are_set
         if any(one.exit_code in {ExitCode.STALE_PLAN, ExitCode.REFUSED} for one in failures):
             assert logs(scene.now()) == logs(before), (stop, failures[0].why)
         assert nothing_lost(scene), stop
+        if then == "purge" and failures:
+            others = [one for other in ("apply", "undo") for one in run(scene, other) if one.failed]
+            if len(others) == 2 and len({one.exit_code for one in others}) == 1:
+                said = " ".join(one.why for one in (*failures, *others))
+                assert "type mv " in said or "start the broker" in said, said
 
 
 def half_done(scene: Scene) -> bool:
