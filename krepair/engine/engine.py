@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from krepair.engine.items import WorkItem
 from krepair.engine.place import kept_open
-from krepair.engine.progress import Parts, Progress, SilentProgress, shown_of
+from krepair.engine.progress import Progress, SilentProgress, TaskParts, shown_of
 
 Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result")
@@ -62,7 +62,7 @@ class Engine(ABC):
             yield pairs[index][0], result
 
     @contextmanager
-    def as_one(self, task: str, total_bytes: int) -> Iterator[Parts]:
+    def as_one(self, task: str, total_bytes: int) -> Iterator[TaskParts]:
         """Report one task with its parts while the body runs, instead of each job in it.
 
         Args:
@@ -71,7 +71,7 @@ class Engine(ABC):
         """
         progress = self._progress
         progress.start(task, total_bytes)
-        self._progress = parts = Parts(progress)
+        self._progress = parts = TaskParts(progress)
         try:
             yield parts
             parts.next(0)

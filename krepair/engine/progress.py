@@ -55,7 +55,7 @@ class SilentProgress:
         """Ignore the end."""
 
 
-class Parts(SilentProgress):
+class TaskParts(SilentProgress):
     """Receiver for the jobs inside a task that is shown as a whole, part by part.
 
     A job may read a part more than once: its bytes count until the part is full.
