@@ -190,7 +190,7 @@ def test_one_replay_serves_all_transaction_indexes_of_a_partition_and_only_the_w
     elif damage != "nothing":
         index.write_bytes(b"")
         (done.folder / names[0]).unlink()
-    assert isinstance(reading.way, FunctionType)
-    found = reading.says([travelled(reading.way, item) for item in reading.items])
+    assert isinstance(reading.reader, FunctionType)
+    found = reading.says([travelled(reading.reader, item) for item in reading.items])
     wrong = {Path(one.change_id).name for one in found if isinstance(one, Wrong)}
     assert wrong == {names[number] for number in blamed}
