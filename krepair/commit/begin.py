@@ -128,11 +128,9 @@ def check_not_gone_on(
     """Checks, before a change is taken back, that no broker has gone on with the log in its way.
 
     Args:
-        folder: the partition folder.
         change: of the plan.
         intent: with which it began.
         state: of it, as the journal has it.
-        planned: fingerprints of the plan, by name.
         made: what the plan makes of the logs that it changes, by name.
 
     Raises:
@@ -418,7 +416,6 @@ def check_staged(
     """Check that the staged files of a group are those of the plan.
 
     Args:
-        folder: the partition folder.
         change: the group.
         made: name -> digest of each staged index; the log was read when it was verified.
 
@@ -461,8 +458,6 @@ def told_apart(
     """Return originals and new log of a group, with digests where size and time cannot tell old from new.
 
     Args:
-        folder: the partition folder.
-        originals: all of them.
         log: the new one, by its final name.
         path: where it is now.
     """
@@ -478,7 +473,6 @@ def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> F
     """Read a staged file again, right before it is swapped in.
 
     Args:
-        folder: the partition folder.
         name: its final name.
         size: that it must have.
         digest: 32 hex digits over the bytes that it must hold.

@@ -215,9 +215,6 @@ def check_is_still_its_log(
     delete a swap that holds the only records of its segments.
 
     Args:
-        folder: the partition folder.
-        name: of the file.
-        planned: fingerprints of the plan, by name.
         made: what the plan makes of the logs that it changes, by name.
 
     Raises:

@@ -86,8 +86,6 @@ class Executor(ABC):
         """Check, before the first step of an undo, that nothing was written since and the originals can come back.
 
         Args:
-            folder: the partition folder.
-            intent: of the change.
             state: ``committed``, ``committing`` (half done) or ``undoing`` (half undone).
 
         Raises:
@@ -101,8 +99,6 @@ class Executor(ABC):
         """Make every file what it was before the changes, or resume doing so.
 
         Args:
-            folder: the partition folder.
-            intents: of the changes.
             committed: whether they have passed their commit at any time. Of others, a file that is gone from its
                 place and is not kept was removed by a broker.
 

@@ -324,10 +324,6 @@ class Watch:
     """Fences of a log directory as one run knows them, and the files by which they notice a broker.
 
     Both are looked up once and kept in step with what krepair itself does, under the log directory's lock.
-
-    Args:
-        disk: what writes.
-        log_dir: absolute path of the log directory.
     """
 
     def __init__(self, disk: Disk, log_dir: str) -> None:

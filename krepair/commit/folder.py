@@ -59,8 +59,6 @@ class PartitionFolder:
     """A partition folder and the private sub-folder in it.
 
     Args:
-        disk: what writes.
-        log_dir: absolute path of the log directory.
         folder: name of the partition folder.
         plan_id: names the private sub-folder.
     """
@@ -563,8 +561,6 @@ class RootFolder(PartitionFolder):
     the new one.
 
     Args:
-        disk: what writes.
-        log_dir: absolute path of the log directory.
         keeper: name of the partition folder that holds the private sub-folder.
         plan_id: names the private sub-folder.
     """
@@ -597,8 +593,6 @@ def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
     what is in it later. Such a folder is empty. One that holds something stays as it is.
 
     Args:
-        disk: what writes.
-        path: of the folder.
         mode: that it has to have.
         owner: (uid, gid) that it has to have.
 

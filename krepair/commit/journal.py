@@ -321,7 +321,6 @@ class Journal:
     """The journal of one partition, read once and kept in step with the file.
 
     Args:
-        disk: what writes.
         private: absolute path of the private sub-folder.
         plan_id: of the plan.
         folder: name of the partition folder.

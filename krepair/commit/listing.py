@@ -138,7 +138,6 @@ def marker_of(folder: PartitionFolder, places: Iterator[str] | list[str]) -> str
     """Return the digest of the clean-shutdown marker in the root or in a fence; empty without a marker.
 
     Args:
-        folder: the partition folder.
         places: paths of the fences that are up.
 
     Raises:

@@ -221,8 +221,6 @@ def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
     """Return all steps but the cut in place.
 
     Args:
-        intent: of the change.
-        names: of the private sub-folder.
         mended: whether the log has lost its bytes.
     """
     index, log, companions = _index_of(intent), _log_of(intent), _companions(intent)

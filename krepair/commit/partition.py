@@ -82,10 +82,7 @@ def commit_partition(
     """Carry out every change that is not in place yet, ascending; the first failure stops the rest.
 
     Args:
-        folder: the partition folder.
-        partition: its part of the plan.
         commit: order of the renames, and whether under the fence.
-        guards: asked before each change.
         stage: makes the staged files of a change complete, verified and synced. It is called right before the change,
             unless the change has passed its commit. It may find the files there.
         verify: reads what changes made once more, before their originals are freed; see ``Verify``.
@@ -113,10 +110,7 @@ def finish_partition(
     """Finish or roll back what an interrupted apply left half done, before anything else is looked at.
 
     Args:
-        folder: the partition folder.
-        partition: its part of the plan.
         commit: order of the renames, and whether under the fence.
-        guards: asked before each change.
         may_not_begin: whether a swap of segments that has not passed its commit is taken back.
 
     Returns:
@@ -143,10 +137,7 @@ def undo_partition(
     """Put the originals of every change back, last change first, then remove the work folder.
 
     Args:
-        folder: the partition folder.
-        partition: its part of the plan.
         commit: whether under the fence; the order is that in which they were made.
-        guards: asked before each change.
         bad_copies: change id -> what is wrong with its kept originals. Undo stops before the first of them.
         journal: what the caller has just read with ``to_write``, under the same lock; None: it is read here.
 
@@ -393,7 +384,6 @@ class _Run:
         """Take back changes that belong together, by the one way back: every file is as before them.
 
         Args:
-            intents: of the changes.
             committed: whether they have passed their commit. Then the way back is announced first; a change that has
                 not goes back as it came, and whoever finds it half way goes the same way.
 
@@ -701,7 +691,6 @@ class _Forward(_Run):
         """Carry out changes that are announced and belong together.
 
         Args:
-            intents: of the changes.
             earlier: whether an earlier run announced them.
 
         Returns:

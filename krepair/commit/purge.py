@@ -50,7 +50,6 @@ def purge_partition(
     """Remove the work folder of a plan; may be repeated after a crash at any instant.
 
     Args:
-        folder: the partition folder.
         planned: names of the files that were there when the plan was made; a swap among them is a broker's. Where
             they are not known, and a record is gone, a swap at the base offset of something kept is taken for ours.
         judge: reads indexes that somebody else has made, see ``visited.Judge``.
@@ -336,7 +335,6 @@ def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) 
     deletion ends this.
 
     Args:
-        folder: the partition folder.
         with_fence: whether a fence goes, too: the next start of a broker is as after an unclean stop then.
 
     Returns:

@@ -53,7 +53,6 @@ def failed(
     """Return the failure for an exception.
 
     Args:
-        partition: folder name.
         error: what stopped it.
         change_id: of the change; empty: the partition failed as a whole.
         code: exit code in place of the error's own, which is PARTLY for one of the operating system.

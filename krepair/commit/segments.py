@@ -151,7 +151,6 @@ def _of_a_cleaner(folder: PartitionFolder, group: Intent, highest: int) -> str:
     """Return the foreign ``.cleaned`` that makes every broker delete a swap of a group; empty if there is none.
 
     Args:
-        folder: the partition folder.
         group: whose swap it would be.
         highest: base offset up to which no ``.cleaned`` is of the plan; from there on the log tells.
     """
@@ -237,8 +236,6 @@ def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None
     An undo that was begun is resumed beside what a broker's cleaner left: every other state is worse.
 
     Args:
-        folder: the partition folder.
-        group: that comes back.
         state: of its change, see ``Executor.check_undo``.
 
     Raises:

@@ -53,8 +53,6 @@ def status_in(
     those that the plan was made of, nor those that it makes.
 
     Args:
-        folder: the partition folder.
-        partition: its part of the plan.
         journal: of the folder, as it was just read; None: it is read here.
 
     Raises:

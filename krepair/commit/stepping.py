@@ -39,8 +39,6 @@ def run(folder: PartitionFolder, steps: Iterable[Step], group: Intent | None = N
     """Carry out steps, passing over each one that has already happened.
 
     Args:
-        folder: the partition folder.
-        steps: in order.
         group: whose files they are about; None of steps that name their files.
 
     Raises:

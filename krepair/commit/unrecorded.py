@@ -63,7 +63,6 @@ def check_all_recorded(
     To be asked before ``Journal.settle``, which removes a last record that is not whole.
 
     Args:
-        folder: the partition folder.
         journal: as it was read.
         planned: names of all files that were there when the plan was made. Where they are not known, and the last
             record is not whole, a swap of a broker is taken for one of ours; ``apply`` tells them apart.
@@ -163,7 +162,6 @@ def last_copies(folder: PartitionFolder, names: Iterable[str] | None = None) -> 
     An index is none where its log is in its place: that is read without it.
 
     Args:
-        folder: the partition folder.
         names: in ``keep/``; None: all of them.
 
     Raises:

@@ -63,7 +63,6 @@ def ask(folder: PartitionFolder, journal: Journal, marker: str, judge: Judge) ->
     """Say who was in a folder with changes that are half done, or whose fence is up.
 
     Args:
-        folder: the partition folder.
         journal: as it was read.
         marker: of now, see ``listing.marker_of``.
         judge: of indexes that are not the ones that krepair made.
