@@ -77,9 +77,9 @@ class Target:
     """The partition in which a change is carried out.
 
     Attributes:
-        folder: the partition folder.
-        partition: its part of the plan.
-        order: of the renames of a swap.
+        folder: folder of the partition.
+        partition: part of the plan for this partition.
+        order: order of a swap's renames.
         staged: change id -> how the staged files of a rewritten group are known.
     """
 
@@ -128,9 +128,9 @@ def check_not_gone_on(
     """Checks, before a change is taken back, that no broker has gone on with the log in its way.
 
     Args:
-        change: of the plan.
-        intent: with which it began.
-        state: of it, as the journal has it.
+        change: change of the plan.
+        intent: intent with which the change began.
+        state: state of the change in the journal.
         made: what the plan makes of the logs that it changes, by name.
 
     Raises:
@@ -416,7 +416,7 @@ def check_staged(
     """Check that the staged files of a group are those of the plan.
 
     Args:
-        change: the group.
+        change: rewritten group.
         made: name -> digest of each staged index; the log was read when it was verified.
 
     Raises:
@@ -459,7 +459,7 @@ def told_apart(
 
     Args:
         log: the new one, by its final name.
-        path: where it is now.
+        path: present path of the new log.
     """
     if not any(
         (state.name, state.size, state.mtime_ns) == (log.name, log.size, log.mtime_ns) for state in originals
@@ -473,8 +473,8 @@ def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> F
     """Read a staged file again, right before it is swapped in.
 
     Args:
-        name: its final name.
-        size: that it must have.
+        name: final name of the file.
+        size: expected size in bytes.
         digest: 32 hex digits over the bytes that it must hold.
 
     Raises:

@@ -20,7 +20,7 @@ class KeptFile(NamedTuple):
 
     Attributes:
         path: relative to the partition folder.
-        original: as it was when it was kept.
+        original: state of the file when it was kept.
         plain: whether its digest is the plan's, over the bytes one by one: of bytes that were cut.
     """
 
@@ -99,8 +99,8 @@ class Executor(ABC):
         """Make every file what it was before the changes, or resume doing so.
 
         Args:
-            committed: whether they have passed their commit at any time. Of others, a file that is gone from its
-                place and is not kept was removed by a broker.
+            committed: True if the changes have ever passed their commit. If not, a file that is neither in its place
+                nor kept was removed by a broker.
 
         Raises:
             KrepairError, OSError: it is not known how far they came.

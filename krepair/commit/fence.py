@@ -72,9 +72,9 @@ class Point(NamedTuple):
     """Offset from which a partition is to be recovered.
 
     Attributes:
-        topic: of the partition.
-        partition: its number.
-        base_offset: of its first group.
+        topic: topic of the partition.
+        partition: number of the partition.
+        base_offset: base offset of its first group.
     """
 
     topic: str
@@ -86,9 +86,9 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
     """Return the recovery-point file with the partition's entry lowered to the point; pure.
 
     Args:
-        data: the file's bytes.
-        point: where recovery is to begin.
-        path: of the file, for the message.
+        data: content of the file.
+        point: offset from which recovery is to begin.
+        path: path of the file, for the message.
 
     Returns:
         The new bytes, or None if the line is not there (a broker then starts from 0) or low enough already.
@@ -113,10 +113,10 @@ def raised_points(data: bytes, kept: bytes, point: Point, path: str) -> bytes | 
     """Return the recovery-point file with the partition's entry as it was before it was lowered; pure.
 
     Args:
-        data: the file's bytes now.
-        kept: its bytes before.
+        data: content of the file now.
+        kept: content of the file before it was lowered.
         point: where recovery was made to begin.
-        path: of the file, for the message.
+        path: path of the file, for the message.
 
     Returns:
         The new bytes, or None if the line is no longer the lowered one.
@@ -151,7 +151,7 @@ class Fence:
 
     Args:
         folder: the partition folder; what is set aside lies in its private sub-folder.
-        point: where recovery is to begin.
+        point: offset from which recovery is to begin.
         watch: of the log directory; None: of this fence alone.
     """
 

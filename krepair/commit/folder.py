@@ -593,7 +593,7 @@ def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
     what is in it later. Such a folder is empty. One that holds something stays as it is.
 
     Args:
-        mode: that it has to have.
+        mode: required mode.
         owner: (uid, gid) that it has to have.
 
     Raises:

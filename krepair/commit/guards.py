@@ -72,7 +72,7 @@ class Guards:
     """Checks before each change.
 
     Attributes:
-        lock: of the log directory, held.
+        lock: held lock of the log directory.
         safe_points: whether somebody asked to stop.
         watch: of the fences of the log directory; None: each partition looks for itself.
         begun: whether this run has changed anything yet.

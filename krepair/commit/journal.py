@@ -52,7 +52,7 @@ class FileState(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: file name in the partition folder.
-        size: bytes.
+        size: size in bytes.
         mtime_ns: modification time in nanoseconds.
         digest: digest of its content, see ``digest_content``. Empty for a log whose batches' digest is in the plan,
             or that this plan makes, as long as size and time tell it from the one that it replaces.
@@ -69,8 +69,8 @@ class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True, omit_defau
 
     Attributes:
         magic: ``MAGIC``.
-        version: of this layout.
-        plan_id: of the plan that is applied.
+        version: version of this layout.
+        plan_id: id of the plan that is applied.
         folder: name of the partition folder.
         number: it grows from plan to plan in a log directory, so that a later plan has a higher one; 0 in journals of
             1.0.0.
@@ -88,8 +88,8 @@ class LostBytes(Struct, frozen=True, kw_only=True):
 
     Attributes:
         size_after: bytes of the log without them.
-        digest_after: over all these bytes.
-        digest_removed: over the bytes that go.
+        digest_after: digest of all these bytes.
+        digest_removed: digest of the bytes that go.
         front_bytes: how much of the new ``.index`` is also true of the old log.
         last: whether it is the last segment of its partition at that time.
     """
@@ -119,8 +119,8 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
     """A change begins: its new files are staged, complete and synced.
 
     Attributes:
-        change_id: of the change.
-        executor: what carries it out.
+        change_id: id of the change.
+        executor: name of the executor that carries the change out.
         originals: every file that is replaced or goes, as it was. Of files that are no swap the ``.log`` is first.
         made: the staged files, by their final names, in the same order. None of a log that is truncated in place.
         order: of the renames of a swap, here and back; every other kind has one only.
@@ -211,7 +211,7 @@ class Undo(Struct, frozen=True, tag="undo", kw_only=True, omit_defaults=True):
     """The originals of a change are about to be put back.
 
     Attributes:
-        change_id: of the change.
+        change_id: id of the change.
         before: see ``Intent``.
     """
 
@@ -223,7 +223,7 @@ class Done(Struct, frozen=True, tag="done", kw_only=True):
     """A change, or its undo, came to its end.
 
     Attributes:
-        change_id: of the change.
+        change_id: id of the change.
         state: ``committed``; ``rolled back`` (never committed) or ``undone``: the originals are in their places.
     """
 
@@ -237,7 +237,7 @@ class Freed(Struct, frozen=True, tag="freed", kw_only=True):
     From here on the change is not taken back. The record stays until the whole plan is done.
 
     Attributes:
-        change_id: of the change.
+        change_id: id of the change.
     """
 
     change_id: str
