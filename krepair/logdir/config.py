@@ -554,7 +554,11 @@ class Settings:
         be there.
         """
         own = self._topics.get(topic)
-        described = own is not None and (_POLICY in own or bool(self._server))
+        # A plan has on record, too, that the policy was not known: apply must decide as the plan did.
+        recorded = None if own is None else own.get(_POLICY)
+        described = own is not None and (
+            bool(self._server) if recorded is None else recorded.source != NOT_KNOWN
+        )
         return described or _POLICY in self._overrides or topic in _INTERNAL or topic in self._cluster
 
     def _broker_setting(self, key: str) -> Setting:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krepair.errors import UsageError
-from krepair.logdir.config import Setting, load_settings
+from krepair.logdir.config import Setting, load_settings, recorded_settings
 
 DAY_MS = 86_400_000
 DESCRIBED = Path(__file__).parent / "described"
@@ -376,3 +376,9 @@ def test_a_file_without_any_key_of_a_broker_is_no_server_properties(tmp_path: Pa
         load_settings(str(path), None, {})
     path.write_text("broker.id=1\n")
     load_settings(str(path), None, {})
+
+
+@pytest.mark.parametrize(("source", "known"), [("not known", False), ("topic-config t.json", True)])
+def test_apply_knows_of_a_policy_what_the_plan_knew(source: str, known: bool) -> None:
+    settings = recorded_settings({"t": [Setting("cleanup.policy", "delete", source)]})
+    assert settings.topic("t").policy_is_known is known
