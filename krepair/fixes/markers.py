@@ -399,6 +399,7 @@ def _policy(context: Context, analysis: PartitionAnalysis, others: OtherReplicas
         writes_horizons=False,
         merge=options.merge,
         snapshot_offset=snapshot_offset,
+        loaded_base=_loaded_base(analysis.partition, snapshot_offset),
         snapshot=snapshot,
         held_markers=others.markers,
         ends_in_records=analysis.partition.topic == TRANSACTIONS_TOPIC,
@@ -493,6 +494,21 @@ def rewrite_of(analysis: PartitionAnalysis, group: GroupDecision) -> RewriteSegm
         removes_snapshots=_merged_away_snapshots(analysis.partition, sources),
         undo=KeepOriginal(),
     )
+
+
+def _loaded_base(partition: Partition, newest: int) -> int:
+    """Return the base offset of the segment whose producer snapshot a broker since 2.8 loads, -1 if it loads another.
+
+    A clean stop leaves a snapshot at the log end. Without it, all snapshots behind the last segment but the newest are
+    deleted at the start, and so are those that are named after no segment.
+
+    Raises:
+        OSError: a producer snapshot cannot be read.
+    """
+    bases = [segment.base_offset for segment in partition.segments]
+    if not bases or newest >= bases[-1]:
+        return -1
+    return newest_snapshot([one for one in partition.snapshots if one.offset in bases], newest)[0]
 
 
 def _merged_away_snapshots(partition: Partition, sources: Sequence[SourceSegment]) -> tuple[str, ...]:

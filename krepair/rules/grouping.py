@@ -71,15 +71,16 @@ def _joins(
     """Return whether a segment joins the group before it.
 
     Where no segment may be left without records, a segment that keeps nothing joins its neighbour whatever their sizes:
-    the new log then holds only the batches of one of them. Else the segment of the newest producer snapshot begins a
-    group: a broker since 2.8 deletes a snapshot that is named after no segment, and forgets its producers (KAFKA-9393).
+    the new log then holds only the batches of one of them. Else the segment whose producer snapshot is loaded
+    begins a group: a broker since 2.8 deletes a snapshot that is named after no segment, and forgets its producers
+    (KAFKA-9393).
     """
     if policy.ends_in_records:
         if outcome.log_bytes and not outcome.kept_bytes:
             return True
         if not any(source.kept_bytes for source in sources) and any(source.log_bytes for source in sources):
             return last_offset - sources[0].base_offset <= INT32_MAX
-    is_loaded = outcome.base_offset == policy.snapshot_offset
+    is_loaded = outcome.base_offset == policy.loaded_base
     return policy.merge and not is_loaded and _fits([*sources, outcome], last_offset, policy)
 
 

@@ -68,6 +68,7 @@ class MarkerPolicy:
         writes_horizons: True if the broker writes delete horizons into batches (3.1 and later).
         merge: True to merge neighbouring segments.
         snapshot_offset: offset of the newest valid producer snapshot, -1 if none.
+        loaded_base: base offset of the segment whose producer snapshot a start loads, -1 if it loads another.
         snapshot: producers of that snapshot.
         keeps_all: True if transaction markers and tombstones stay whatever their age, since nothing is known of other
             replicas.
@@ -92,6 +93,7 @@ class MarkerPolicy:
     writes_horizons: bool
     merge: bool = True
     snapshot_offset: int = -1
+    loaded_base: int = -1
     snapshot: tuple[ProducerSnapshotState, ...] = ()
     keeps_all: bool = False
     latest_horizon_ms: int = 2**63 - 1

@@ -48,7 +48,7 @@ def test_segment_larger_than_segment_bytes_stays_alone() -> None:
 
 def test_segment_of_the_newest_snapshot_begins_a_group() -> None:
     """A broker since 2.8 deletes a snapshot that is named after no segment: all producers would be forgotten."""
-    loaded = replace(POLICY, snapshot_offset=100)
+    loaded = replace(POLICY, loaded_base=100)
     assert grouped(loaded, outcome(0, 10), outcome(100, 10), outcome(200, 10)) == [(0,), (100, 200)]
 
 
