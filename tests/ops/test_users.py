@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from krepair.cli.views.writers import plain
 from krepair.errors import ExitCode, KrepairError
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
@@ -17,9 +18,11 @@ from krepair.ops.findings import kept_findings
 from krepair.ops.kept import kept_originals, kept_report
 from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
+from krepair.ops.show import show_view
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.plan.model import Plan
+from krepair.plan.planfile import dumps, read_plan
 from tests.ops.scene import TV2, Scene, scene, tree
 
 BROKER, STRANGER = 4242, 4343
@@ -175,3 +178,12 @@ def test_verify_and_purge_by_id_of_a_user_who_may_not_look_name_who_may_and_not_
         STRANGER, lambda: str(purge_by_id(str(one.path), plan.plan_id, one.options()).next_command)
     )
     assert said.endswith("may not change this folder; run krepair as its owner, or as root")
+
+
+def test_a_plan_of_root_that_the_brokers_user_cannot_read_is_for_root(memory_dir: Path) -> None:
+    one = owned(memory_dir)
+    path = memory_dir / "p.krplan"
+    path.write_bytes(dumps(one.plan()))
+    for mode, who in ((0o600, "as root:"), (0o644, "as the broker's user or as root:")):
+        path.chmod(mode)
+        assert f"Next, with the broker stopped, {who}" in plain(show_view(read_plan(str(path)), str(path)))
