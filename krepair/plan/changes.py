@@ -182,6 +182,11 @@ class OneChange(Struct, frozen=True, kw_only=True):
         """The bytes that the change removes from the logs and that a reader could see. Compaction removes none."""
         return LogEffect()
 
+    @property
+    def damage_removed(self) -> tuple[RemovedRange, ...]:
+        """Damaged ranges that the change removes from a log, ascending; empty for most kinds."""
+        return ()
+
     def lost_inside(self) -> Iterator[tuple[int, int]]:
         """Yield (first offset, offset after the last) of damaged records that the change cuts from inside a log."""
         return iter(())
@@ -435,6 +440,10 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
     def log_effect(self) -> LogEffect:
         ranges = tuple((removed.start, removed.end) for removed in self.removed)
         return LogEffect(ranges={self.base_offset: (self.size_before, ranges)})
+
+    @property
+    def damage_removed(self) -> tuple[RemovedRange, ...]:
+        return self.removed
 
     def lost_inside(self) -> Iterator[tuple[int, int]]:
         """Yield the damaged ranges that something follows."""

@@ -23,7 +23,6 @@ from krepair.plan.model import (
     Evidence,
     KeepOriginal,
     KeyCompaction,
-    MendLog,
     NotReversible,
     Plan,
     Preview,
@@ -541,8 +540,8 @@ def _of_all(some: Sequence[Change], changes: Sequence[Change]) -> str:
 def _if_not_applied(changes: Sequence[Change]) -> str:
     """Describe the consequence of not applying the plan: the worst finding that the changes repair."""
     severities = {code: RULES[code].severity for change in changes for code in change.rules if code in RULES}
-    removed = [one for change in changes if isinstance(change, MendLog) for one in change.removed]
-    if "KR305" in severities and all(one.is_padding for one in removed if one.rule == "KR305"):
+    removed = [removed for change in changes for removed in change.damage_removed]
+    if "KR305" in severities and all(damage.is_padding for damage in removed if damage.rule == "KR305"):
         severities["KR305"] = Severity.INFORMATION
     if not severities:
         return "without this plan the logs stay as large as they are"
