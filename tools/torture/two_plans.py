@@ -7,7 +7,6 @@ scene are ``a`` and ``b`` (see ``plans_of``). A step is of one plan, as in ``run
     swap       somebody leaves a ``.log.swap`` beside a log
     cleaner    the same, and the log is renamed to ``.deleted``: a broker was stopped while its cleaner replaced it
     cleaned    a broker's cleaner leaves a ``.log.cleaned``
-    stranger   files that neither a broker nor krepair knows
 
 What must hold:
 
@@ -87,7 +86,7 @@ FIXES: Final = (
     ("checkpoints", "epochs", "index", "leftovers", "markers", "snapshots", "tail"),
 )
 SEGMENT_BYTES: Final = ("420", "700", "1500")
-PLANTS: Final = ("swap", "cleaner", "cleaned", "stranger")
+PLANTS: Final = ("swap", "cleaner", "cleaned")
 FAULTS: Final = ("ENOSPC1", "ENOSPC*", "EIO1", "EIO*", "fsyncEIO1", "shortENOSPC*")
 ROUNDS: Final = 5
 """So often all plans are undone."""
@@ -431,11 +430,6 @@ class Episode:
     # -- files of somebody else
 
     def _plant(self, kind: str) -> None:
-        if kind == "stranger":
-            folder = self.rng.choice(self._folders())
-            self._write(folder / f"{self.rng.randrange(9):020d}.log.bak", b"somebody's")
-            self._write(folder / "notes.txt", b"somebody's")
-            return
         logs = [log for folder in self._folders() for log in sorted(folder.glob("*.log"))[:-1]]
         suffix = ".cleaned" if kind == "cleaned" else ".swap"
         logs = [log for log in logs if not Path(f"{log}{suffix}").exists()]

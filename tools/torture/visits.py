@@ -321,6 +321,12 @@ def touch(world: World) -> None:
             os.utime(path)
 
 
+def stranger(world: World) -> None:
+    """Leave files that neither a broker nor krepair knows."""
+    for name in ("notes.txt", f"{7:020d}.log.bak"):
+        (world.folder() / name).write_bytes(b"somebody's")
+
+
 def marker_comes(world: World) -> None:
     """Write the clean-shutdown marker, whatever existed before."""
     (world.path / CLEAN_MARKER).write_bytes(_MARKER)
@@ -353,6 +359,7 @@ ACTS: Final[dict[str, Callable[[World], None]]] = {
     "marker-goes": lambda world: (world.path / CLEAN_MARKER).unlink(missing_ok=True),
     "marker-comes": marker_comes,
     "touch": touch,
+    "stranger": stranger,
     "second-replica": second_replica,
     "nobody": lambda world: None,
 }
