@@ -60,8 +60,12 @@ def _swap_of_active(path: Path, rng: random.Random) -> Options:
     txfixture.write_log_dir(path)
     for name in (LOCK, CLEAN_MARKER):
         (path / name).touch()
-    log = path / pending.FOLDER / pending.name(400)
-    shutil.copy2(log, f"{log}.swap")
+    for log in (path / pending.FOLDER).glob(f"{pending.name(400).removesuffix('.log')}.*"):
+        if log.suffix in {
+            ".log",
+            ".txnindex",
+        }:  # without its aborted transactions a swap is left to the start
+            shutil.copy2(log, f"{log}.swap")
     return pending.options()
 
 
