@@ -606,7 +606,7 @@ def _everything(path: Path, rng: random.Random) -> Options:
 def _leftovers(path: Path, rng: random.Random) -> Options:
     """Build an interrupted swap, under the fence, and other leftovers of brokers."""
     gone = (200, 300)[: rng.randint(0, 2)]
-    pending.write(path, gone=gone, without=rng.choice([(), (".index",), (".txnindex",)]))
+    pending.write(path, gone=gone, without=rng.choice([(), (".index",), (".index", ".timeindex")]))
     for name in (f"{0:020d}.log.deleted", f"{100:020d}.timeindex.deleted"):
         (path / "t-0" / name).write_bytes(b"x" * 40)
     return pending.options()
