@@ -382,7 +382,7 @@ def test_what_a_broker_finished_and_then_wrote_has_a_way_out(log_dir: Path, fate
     (log_dir / SWAP).rename(log)  # as a broker's start does
     if fate == "cleaned":
         log.rename(log.with_suffix(".old"))
-        log.write_bytes(log.with_suffix(".old").read_bytes()[:100])
+        log.write_bytes(log.with_suffix(".old").read_bytes()[:71])  # its first batch
         log.with_suffix(".old").unlink()
     else:
         log.unlink()
