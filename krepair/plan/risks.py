@@ -16,6 +16,8 @@ from krepair.plan.keep import AUTO, INPLACE
 from krepair.plan.model import Evidence, PartitionPlan, Plan, Policy, Risk, RootPlan
 from krepair.rules.evidence import BY_TIME
 
+_FEW: Final = 3
+
 EVERY_REPLICA: Final = "every-replica"
 LAGGING_REPLICA: Final = "lagging-replica"
 LATE_READERS: Final = "late-readers"
@@ -67,7 +69,7 @@ def _consents(plan: Plan) -> Iterator[Consent]:
         yield Consent(
             "--accept-data-loss",
             policy.accepted_losses,
-            "Damaged bytes go with the records in them.",
+            _what_is_lost(plan),
             "They are kept until purge.",
             tuple(
                 partition.folder for partition in plan.changing if ANOTHER_REPLICA in risk_codes(partition)
@@ -192,12 +194,29 @@ def _of_the_start(partitions: Sequence[PartitionPlan], root: RootPlan | None) ->
         )
 
 
+def _what_is_lost(plan: Plan) -> str:
+    """Return the offsets whose records are lost, as a reviewer must know them before he agrees."""
+    lost = [
+        f"{partition.folder} {removed.first_lost} "
+        + (f"to {removed.last_lost}" if removed.last_lost >= 0 else "to the log end")
+        for partition in plan.changing
+        for change in partition.changes
+        for removed in change.damage_removed
+        if removed.consent
+    ]
+    more = f" and {len(lost) - _FEW:,} more ranges" if len(lost) > _FEW else ""
+    shown = f"{', '.join(lost[:_FEW])}{more}"
+    return (
+        f"The records of these offsets are lost: {shown}." if lost else "What these lines prove is given up."
+    )
+
+
 def _of_losses(partitions: Sequence[PartitionPlan]) -> Iterator[Risk]:
     losing = [partition.folder for partition in partitions if ANOTHER_REPLICA in risk_codes(partition)]
     if losing:
         yield Risk(
             code=ANOTHER_REPLICA,
-            text=f"Another replica may have what is lost in {few(losing)}.",
+            text=f"Another replica may still have what is lost in {few(losing)}: then fetch it from there instead.",
             more="If another replica of the partition is in sync, let the broker fetch the partition again while the "
             "cluster runs: move the partition away from this broker and back, see The way back in docs/compare.md. "
             "With --replicas ID=LOGDIR the plan says which replica has the records. Do not delete or move the folder "
