@@ -181,14 +181,14 @@ class WorkerWatch:
             return
         if waited >= self._patience:
             raise RefusedError(
-                f"no worker of {self._master} has been there for {waited:.0f} s; nothing was replaced; "
+                f"{self._master} has had no worker for {waited:.0f} s; nothing was replaced; "
                 f"{self._what_to_do}",
                 next_command=INLINE,
             )
         if waited >= SAID_AFTER_S and not self._was_reported:
             self._was_reported = True
             self._say(
-                f"krepair: no worker of {self._master} has been there for {waited:.0f} s; {self._what_to_do}"
+                f"krepair: {self._master} has had no worker for {waited:.0f} s; {self._what_to_do}"
                 f"{OR_STOP}. krepair "
                 f"gives up after {self._patience:.0f} s"
             )

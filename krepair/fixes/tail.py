@@ -254,7 +254,7 @@ class Tail(Fix):
     after = ("leftovers",)
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Map the damage; for a plan, also work out the files that the logs become.
+        """Map the damage; for a plan, also compute the files that replace the damaged logs.
 
         Raises:
             UsageError: a consent does not name any damage in the logs.
@@ -277,7 +277,7 @@ class Tail(Fix):
         for analysis in analyses:
             why = why_untouched(analysis.partition, analysis.settings)
             if why:
-                analysis.put(TAIL_RESULT, _left(analysis, why))
+                analysis.put(TAIL_RESULT, _skipped_proposal(analysis, why))
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return findings KR301 to KR305, with the loss that each repair costs, and the changes planned."""
@@ -340,8 +340,8 @@ def _mended_item(
 ) -> MendedItem:
     """Return the work item that builds a segment's files without some ranges.
 
-    It builds the ``.txnindex`` as well behind a torn tail, because there ``index`` can never finish. ``recovery``
-    alone reads no more than a start would, so it leaves a wrong ``.txnindex`` as it is.
+    The item rebuilds the ``.txnindex`` too if the tail is torn, because fix ``index`` can never finish there. Fix
+    ``recovery`` alone reads no more than a start would, so it does not change a wrong ``.txnindex``.
     """
     from krepair.rewrite.damage import MendedItem
 
@@ -380,7 +380,7 @@ def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
 
 
 def _not_as_planned(change: MendLog, made: MendedResult) -> str:
-    """Return how the rebuilt files differ from the plan, or an empty string."""
+    """Describe how the rebuilt files differ from the plan; return an empty string if they do not."""
     companions = {
         segment_name(change.base_offset, companion.suffix): companion
         for companion in made.companions
@@ -390,15 +390,15 @@ def _not_as_planned(change: MendLog, made: MendedResult) -> str:
         companion.name: (companion.size_before, companion.size_after, companion.digest_after)
         for companion in change.companions
     }
-    again = {
+    rebuilt = {
         name: (companion.size_before, companion.size_after, companion.digest_after)
         for name, companion in companions.items()
     }
     log = (made.size, made.digest, made.digest_gone, made.last_offset)
     if log != (change.size_after, change.digest_after, change.digest_removed, change.last_offset):
         return f"{change.change_id}: the removed and remaining bytes are not those of the plan"
-    if planned != again:
-        return f"{change.change_id}: its indexes, built again, are not those of the plan"
+    if planned != rebuilt:
+        return f"{change.change_id}: its rebuilt indexes differ from the plan"
     return ""
 
 
@@ -464,7 +464,7 @@ def _choice(options: Options, analysis: PartitionAnalysis, damages: tuple[Damage
 
 
 def _check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) -> None:
-    """Refuse a consent for a partition that is skipped, with the reason and the fix that comes first."""
+    """Raise ``UsageError`` for a consent to a skipped partition, with the reason and the fix that comes first."""
     for analysis in analyses:
         folder = analysis.partition.folder
         why = why_untouched(analysis.partition, analysis.settings)
@@ -480,8 +480,8 @@ def _check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) ->
             )
 
 
-def _left(analysis: PartitionAnalysis, why: str) -> Proposal:
-    """Return the note or the reason for a skipped partition: its logs may be damaged all the same."""
+def _skipped_proposal(analysis: PartitionAnalysis, why: str) -> Proposal:
+    """Return the note or the reason for a skipped partition, whose logs may still be damaged."""
     waiting = analysis_apart(analysis)
     if waiting is None or not any(facts.summary.damage for facts in waiting.segments):
         return Proposal(notes=(f"its logs are left alone: {why}",))
@@ -491,7 +491,7 @@ def _left(analysis: PartitionAnalysis, why: str) -> Proposal:
 def _decision(
     context: Context, analysis: PartitionAnalysis, choice: TailChoice, made: Mapping[int, MendedResult]
 ) -> Proposal:
-    """Return the changes and notes, now that the contents of the new files are known."""
+    """Return the changes and notes that follow from the contents of the new files."""
     mended = [_mend(analysis, cut, made[cut.log.base_offset]) for cut in choice.cuts]
     aside = [_set_aside(analysis, base, choice.cuts[-1]) for base in choice.aside]
     writers = any(len(facts.summary.rows) for facts in analysis.segments)
@@ -503,7 +503,7 @@ def _decision(
 def _log_end(
     view: LogDir, analysis: PartitionAnalysis, choice: TailChoice, made: Mapping[int, MendedResult]
 ) -> LogEnd | None:
-    """Return where the log will end, or None if no cut moves its end."""
+    """Return the new log end, or None if no cut moves it."""
     last = choice.cuts[-1]
     if not last.as_broker and last.log.base_offset != analysis.partition.segments[-1].base_offset:
         return None
@@ -561,9 +561,9 @@ def _mend(analysis: PartitionAnalysis, cut: LogCut, made: MendedResult) -> MendL
     )
 
 
-def _set_aside(analysis: PartitionAnalysis, base_offset: int, behind: LogCut) -> SetAside:
-    """Return the change that moves a segment behind a cut to backup."""
-    partition, cause = analysis.partition, behind.damages[0]
+def _set_aside(analysis: PartitionAnalysis, base_offset: int, cut: LogCut) -> SetAside:
+    """Return the change that moves a segment after a cut to backup."""
+    partition, cause = analysis.partition, cut.damages[0]
     segment = next(each for each in partition.segments if each.base_offset == base_offset)
     facts = next(each for each in analysis.segments if each.base_offset == base_offset)
     files = [

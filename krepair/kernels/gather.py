@@ -1,6 +1,8 @@
-"""Small kernels that move the batches that stay of a window together, and sum their fronts.
+"""Small kernels that copy the kept batches of a window side by side, and checksum the front of each batch.
 
-Their answer is only a claim. ``krepair.checks`` proves it from the bytes, without this code.
+The front of a batch is its first 21 bytes, which the batch's own CRC does not cover.
+
+The result of these kernels is only a claim. ``krepair.checks`` proves it from the bytes, without this code.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ def _gather(buf: Any, starts: Any, end: int, kept: Any, out: Any) -> Any:
 def gather_kept(
     window: Uint8s, starts: Int32s, end: int, kept: np.ndarray[Any, np.dtype[np.bool_]], out: Uint8s
 ) -> int:
-    """Move the kept batches of a window side by side into ``out``.
+    """Copy the kept batches of a window side by side into ``out``.
 
     Args:
         window: window of the log, uint8[W].
         starts: int32[N], places of its batches.
         end: place after the last batch.
-        kept: bool[N], whether each batch is kept.
-        out: the kept batches, uint8[M], out.
+        kept: bool[N], true for each batch that is kept.
+        out: uint8[M], receives the kept batches.
 
     Returns:
         Bytes written, -1 if ``out`` is too small.
@@ -57,13 +59,13 @@ def gather_kept(
 
 
 @kernel("bytes, ints, flags, long")
-def fronts_summed(window: Any, starts: Any, kept: Any, crc: Any) -> Any:
-    """Continue the CRC-32C of the bytes of batches that their own CRC does not cover, see ``krepair.checks.parts``.
+def crc_of_fronts(window: Any, starts: Any, kept: Any, crc: Any) -> Any:
+    """Continue a CRC-32C over the fronts of the kept batches, see ``krepair.checks.parts``.
 
     Args:
         window: window of the log, uint8[W].
         starts: places of the batches in the window, int32[N].
-        kept: bool[N], whether each batch counts.
+        kept: bool[N], true for each batch that counts.
         crc: CRC-32C of the earlier batches.
     """
     for number in range(np.uint64(starts.shape[0])):

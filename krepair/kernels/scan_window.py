@@ -1,8 +1,9 @@
-"""The scan kernel: reads every batch header and checksum of a ``.log``, window by window, and keeps a state.
+"""The scan kernel, which reads every batch header and checksum of a ``.log``, window by window, and keeps a state.
 
 It parses v2 batches, checks CRC-32C, follows the transactions of each producer, and finds the class of every batch
 (``krepair.kernels.classes``). It does not allocate memory and does not raise. It returns a status, and the wrapper
-(``krepair.kernels.scan``) refills the window, lets tables grow, or reports. Its slow twin is in ``tests/kernels``.
+(``krepair.kernels.scan``) refills the window, lets tables grow, or reports. Its slow reference
+implementation is in ``tests/kernels``.
 
 Source: DefaultRecordBatch (2.2.1, 3.9), ProducerAppendInfo.append and CleanedTransactionMetadata (2.2.1),
 KAFKA-8351 for state across segments, KIP-534 for delete horizons.
@@ -47,7 +48,7 @@ CRC, ATTRIBUTES, LAST_DELTA, BASE_TIMESTAMP = (
 )
 MAX_TIMESTAMP, PRODUCER_ID, PRODUCER_EPOCH = _P["max_timestamp"], _P["producer_id"], _P["producer_epoch"]
 BASE_SEQUENCE, RECORD_COUNT = _P["base_sequence"], _P["record_count"]
-LENGTH_END = LEADER_EPOCH  # batch_length counts the bytes behind itself
+LENGTH_END = LEADER_EPOCH  # batch_length counts the bytes after itself
 TRANSACTIONAL, CONTROL, DELETE_HORIZON = batch_v2.TRANSACTIONAL, batch_v2.CONTROL, batch_v2.DELETE_HORIZON
 MIN_LENGTH = HEADER - LENGTH_END
 ABORT, COMMIT, OTHER, MALFORMED = 0, 1, 2, 3
@@ -72,7 +73,7 @@ _PLAIN_KEY_MASK = _little_endian(255, 255, 255, 255, 254, 255, 255, 255)
 
 @inlined_by_numba
 def _plain_again(rows: Any, row: int) -> None:
-    """Note whether the next marker with the row's epoch would change only counts."""
+    """Record whether the next marker with the row's epoch would change only counts."""
     plain = (
         rows[row, c.P_MARKERS] > 0
         and rows[row, c.P_OPEN_FIRST] < 0
@@ -236,7 +237,7 @@ def _marker_class(rows: Any, row: int, epoch: int, stamped: bool, stamp: int, no
 @inlined_by_numba
 def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, size: int, entry: int, free_class: int,
                 state: Any, high_watermark: int, entry_flags: Any) -> int:  # fmt: skip
-    """Enter an abort or commit marker, which ends the producer's transaction; gives its class."""
+    """Record an abort or commit marker, which ends the producer's transaction, and return the marker's class."""
     leads = rows[row, c.P_MARKERS] == 0
     kept = rows[row, c.P_OPEN_KEPT] == 1
     kept_now = rows[row, c.P_OPEN_KEPT_NOW] == 1 or (leads and rows[row, c.P_CARRIED] == 1)
@@ -296,19 +297,19 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
 
     Args:
         buf: uint8[W], the window; place 0 is file position ``state[S_ORIGIN]``.
-        filled: bytes of it that are valid.
+        filled: number of valid bytes in the window.
         state: int64[STATE_SIZE], carried from window to window.
         inputs: int64[INPUT_SIZE], fixed for the segment.
-        rows: int64[R, ROW_SIZE], one row per producer id met.
+        rows: int64[R, ROW_SIZE], one row per producer id in the log so far.
         slots: int32[2**k], hash slots into ``rows``, -1 empty.
         tallies: batches and bytes by class, int64[CLASS_COUNT, TALLY_COLUMNS], in and out.
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
-        entry_flags: uint8[E], what became of each entry.
+        entry_flags: uint8[E], out: what the log shows for each entry, ENTRY_* of ``classes``.
         carried: int64[C], sorted ids of producers whose open transaction has a kept batch in an earlier segment.
         keep_positions: int64[K], sorted positions of emptied batches that stay.
         protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
         held: int64[H], sorted offsets of markers that stay for other replicas.
-        epochs: int64[M, EPOCH_SIZE], out: where the leader epoch is another than before, see ``classes``.
+        epochs: int64[M, EPOCH_SIZE], out: batches at which the leader epoch changes, see ``classes``.
         starts: int32[B], out when staging: place in the window of each batch.
         batch_classes: uint8[B], out when staging: class of each batch.
 
@@ -345,7 +346,9 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
     plain_end = filled  # the last batch of the span is never plain
     if last_position >= 0:
         plain_end = min(filled, last_position - origin + PLAIN_SIZE - 1)
-    plain_limit = min(high_watermark, segment_base + INT32_MAX + 1)  # such offsets are looked at one by one
+    plain_limit = min(
+        high_watermark, segment_base + INT32_MAX + 1
+    )  # the full path checks such offsets one by one
     status = c.NEED_BYTES
     next_held = np.int64(0)
     while True:
@@ -354,9 +357,9 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         plain_below = plain_limit
         if next_held < held.shape[0]:
             plain_below = min(plain_limit, held[next_held])
-        # The short way. Most bloat consists of markers in the layout that brokers write, of producers without an open
-        # transaction. A marker goes this way only if it passes every test of the long way below: a test left out here
-        # would call a marker removable that the long way keeps.
+        # The fast path. Most bloat consists of markers in the layout that brokers write, of producers without an open
+        # transaction. A marker takes this path only if it passes every test of the full path below: a test left out
+        # here would call a marker removable that the full path keeps.
         next_abort = entries[next_entry, 1] if next_entry < entries.shape[0] else INT64_MAX
         expected_length = _length_word(PLAIN_SIZE - LENGTH_END, last_leader_epoch)
         plain_from = place
@@ -411,8 +414,8 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             batch_size = PLAIN_SIZE
             last_class = c.MARKER_UNSTAMPED
             batches += plain
-        # The other short way: batches of data of no producer, in whose headers nothing else is new. Where batches are
-        # small, most are such. A batch goes this way only if it passes every test of the long way below.
+        # The second fast path: data batches without a producer id, whose headers bring nothing else new. Where batches
+        # are small, most are of this kind. A batch takes this path only if it passes every test of the full path below.
         data_from = place
         if place + HEADER <= filled and be64(buf, place + PRODUCER_ID) < 0:
             data_end = filled
@@ -467,7 +470,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
                 previous_offset = last_offset
                 place = end
         if place > data_from:
-            continue  # next_abort, plain_below and the others were computed for the batch that was next before
+            continue  # next_abort, plain_below and others were computed before these batches
         if place + HEADER > filled:
             if (
                 place + LENGTH_END + 5 <= filled

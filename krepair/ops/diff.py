@@ -23,13 +23,13 @@ from krepair.rules.reasons import reason_text
 PlaceOf = Literal["both", "first", "second"]
 
 _SHOWN_LETTERS: Final = 100
-_APART: Final = frozenset({"partitions", "root", "policy", "digest", "plan_id", "preview"})
-"""Fields of a plan that are compared separately, or that follow from all others."""
+_COMPARED_SEPARATELY: Final = frozenset({"partitions", "root", "policy", "digest", "plan_id", "preview"})
+"""Fields of a plan that are compared separately, or that follow from the other fields."""
 _ONLY_ASKED: Final = ("config", "topic_config", "settings", "topics", "partitions")
 """Options with which a plan was made that are not in its policy."""
 _NOT_IN_A_PREVIEW: Final = frozenset({"commit"})
 """Fields of a plan that cannot be known while a broker is running."""
-_SEEN_OR_SAID: Final = frozenset(
+_FACTS_AND_TEXTS: Final = frozenset(
     {
         "files",
         "high_watermark",
@@ -76,7 +76,7 @@ class ChangeDiff(Struct, frozen=True, kw_only=True):
 
     Attributes:
         change_id: id of the change, the same in both plans.
-        where: the plan or plans that have it.
+        where: the plan or plans that have the change.
         differences: differing fields, if both plans have the change.
     """
 
@@ -90,8 +90,8 @@ class PartitionDiff(Struct, frozen=True, kw_only=True):
 
     Attributes:
         folder: folder of the partition, ``.`` for the files in the root.
-        where: the plan or plans that have it.
-        decisions_same: true if both plans have it and make the same changes, with the same decisions.
+        where: the plan or plans that have the partition.
+        decisions_same: true if both plans have the partition and make the same changes, with the same decisions.
         only_seen: true if all figures are the same too, so that only notes or facts (sizes, times, offsets) differ.
         differences: differing fields, except those of its changes.
         changes: the changes that differ, by id.
@@ -116,7 +116,7 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
         partitions: the partitions that differ, by folder.
         same_partitions: number of partitions that are equal.
         same_decisions: number of differing partitions whose decisions are the same.
-        only_seen: number of those whose figures are the same too; see ``PartitionDiff``.
+        only_seen: number of partitions with the same decisions whose figures are the same too; see ``PartitionDiff``.
         previews: plans made while a broker was running; their order of commit was unknown and is not compared.
     """
 
@@ -187,7 +187,7 @@ def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
     fields = {
         name: spelled_out(getattr(plan, name))
         for name in plan.__struct_fields__
-        if name not in _APART | unknown and getattr(plan, name) is not UNSET
+        if name not in _COMPARED_SEPARATELY | unknown and getattr(plan, name) is not UNSET
     }
     policy: dict[str, Any] = spelled_out(plan.policy)
     options = Options.of_words(plan.asked)
@@ -204,7 +204,7 @@ def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
 def _partition(
     folder: str, first: PartitionPlan | RootPlan | None, second: PartitionPlan | RootPlan | None
 ) -> PartitionDiff | None:
-    """Return how one partition differs, or None if it is the same."""
+    """Compare one partition of both plans; return None if it is the same."""
     if first is None or second is None:
         return PartitionDiff(folder=folder, where="second" if first is None else "first")
     if first == second:
@@ -217,7 +217,7 @@ def _partition(
         folder=folder,
         where="both",
         decisions_same=same,
-        only_seen=same and fields <= _SEEN_OR_SAID,
+        only_seen=same and fields <= _FACTS_AND_TEXTS,
         differences=tuple(_differences(before, after)),
         changes=changes,
     )
@@ -253,7 +253,7 @@ def _differences(
 def _difference(path: tuple[str, ...], first: Any, second: Any) -> Difference:
     field_format = format_of_field(path)
     before, after = field_format.text(first), field_format.text(second)
-    if before == after and before:  # they differ by less than the unit shows
+    if before == after and before:  # the values differ by less than the unit shows
         before, after = exact(first), exact(second)
     return Difference(
         what=".".join(path),
@@ -285,13 +285,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}..."
 
 
-# -- differences in the words and units of a person
+# -- differences in plain words, with units
 
 _LETTERS: Final = 80
 
 
 def exact(value: Any) -> str:
-    """Return a value in full, to tell values apart that look the same in a large unit."""
+    """Return a value in full, so that values stay distinct that look the same in a large unit."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     text = str(value)
@@ -299,7 +299,7 @@ def exact(value: Any) -> str:
 
 
 def words(value: Any) -> str:
-    """Return a value without a unit as a person reads it."""
+    """Return a value without a unit in plain words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -344,7 +344,7 @@ class FieldFormat(NamedTuple):
     words: Callable[[Any], str] = words
 
     def text(self, value: Any) -> str:
-        """Format a value; a missing one is empty."""
+        """Format a value; a missing value gives an empty text."""
         return "" if value is None or value == "" else self.words(value)
 
 
@@ -353,7 +353,7 @@ def _differs(label: str) -> FieldFormat:
     return FieldFormat(label, lambda _value: "")
 
 
-_OF_A_PART: Final = {
+_PARTITION_FORMATS: Final = {
     "files": _differs("files"),
     "horizons": _differs("what other horizons would give"),
     "notes": _differs("notes"),
@@ -411,7 +411,7 @@ _FIELDS: Final = {
     "kept_bytes": FieldFormat("bytes that stay", _bytes),
     **{name: FieldFormat(name.replace("_", " "), _bytes) for name in _OTHER_BYTES},
 }
-"""Field -> its format, where the field's name and plain value do not do."""
+"""Field -> its format, for fields whose name and plain value are not clear enough."""
 
 
 def _of_reason(code: str) -> FieldFormat:
@@ -431,14 +431,14 @@ def format_of_field(path: Sequence[str]) -> FieldFormat:
     """Return the label and text format of a field.
 
     Args:
-        path: names of the enclosing fields and of the field; an unknown one keeps its name.
+        path: names of the enclosing fields and of the field; an unknown field keeps its name.
     """
     first, name = path[0], path[-1]
     if first == _SETTINGS:
         topic, *key = path[1:]
         return FieldFormat(f"setting {key[0]} of {topic}" if key else f"settings of {topic}")
-    if first in _OF_A_PART:
-        return _OF_A_PART[first]
+    if first in _PARTITION_FORMATS:
+        return _PARTITION_FORMATS[first]
     above = path[-2] if len(path) > 1 else ""
     if above in _MEMBERS:
         return _MEMBERS[above](name)

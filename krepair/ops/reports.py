@@ -340,7 +340,7 @@ class VerifyReport(Report, frozen=True, kw_only=True):
         checked: files of the plan that were checked, and how; empty if a log directory was verified.
         not_compared: with ``--originals``: where and why new files could not be compared with their originals; else
             empty.
-        of_the_broker: number of the plan's files that a broker has written anew, or removed, since it was applied.
+        of_the_broker: number of the plan's files that a broker has rewritten or removed since the apply.
     """
 
     target: str

@@ -38,7 +38,7 @@ MAX_PLAN_BYTES: Final = 1 << 30
 PLAN_ID_DIGITS: Final = 8
 _DIGEST_FORM: Final = re.compile(r"[0-9a-f]{64}")
 _PLAN_ID_FORM: Final = re.compile(r"[0-9a-f]{1,64}")
-_MAKE_ANEW: Final = Next.of("plan", LOG_DIR, out=PLAN)
+_MAKE_NEW_PLAN: Final = Next.of("plan", LOG_DIR, out=PLAN)
 _ANOTHER_FILE: Final = Next.of("plan", LOG_DIR, out="OTHER-PLAN")
 _PLANS: Final = OutputKind(
     option="--out", what="plans", first=b"", again=Next.of("plan", LOG_DIR), another="OTHER-PLAN"
@@ -205,17 +205,17 @@ def loads(data: bytes, name: str) -> Plan:
     except UnicodeDecodeError:
         raise StalePlanError(
             f"{name}: a plan that was edited or damaged: byte {_not_utf8(data)} is no UTF-8 text",
-            next_command=_MAKE_ANEW,
+            next_command=_MAKE_NEW_PLAN,
         ) from None
     except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise StalePlanError(
-            f"{name}: a plan that was edited or damaged: {_one_line(error)}", next_command=_MAKE_ANEW
+            f"{name}: a plan that was edited or damaged: {_one_line(error)}", next_command=_MAKE_NEW_PLAN
         ) from None
     _check_digest(plan, data, name)
     if is_whole and plan.unchanged_digest != _digest_of_unchanged(split_unchanged(plan)[1]):
         raise StalePlanError(
             f"{name}: the plan was edited: its partitions without changes are not those that it was made with",
-            next_command=_MAKE_ANEW,
+            next_command=_MAKE_NEW_PLAN,
         )
     return plan
 
@@ -242,7 +242,7 @@ def read_bytes(path: str) -> bytes:
         # Without O_NONBLOCK the open of a FIFO would wait forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"{path}: no such plan file", next_command=_MAKE_ANEW) from None
+        raise UsageError(f"{path}: no such plan file", next_command=_MAKE_NEW_PLAN) from None
     except OSError as error:
         raise UnreadableError(f"{path}: could not be read: {why(error)}") from None
     except ValueError as error:
@@ -267,10 +267,10 @@ def _no_file(path: str, mode: int) -> UsageError:
     if not stat.S_ISDIR(mode):
         return UsageError(
             f"{path}: expected a plan file, which is a regular file; found a {kind_of(mode)}",
-            next_command=_MAKE_ANEW,
+            next_command=_MAKE_NEW_PLAN,
         )
     return UsageError(
-        f"{path}: expected a plan file, found a folder; of a log directory a plan is made first",
+        f"{path}: expected a plan file, found a folder; for a log directory, make a plan first",
         next_command=Next.of("plan", path, out=PLAN),
     )
 
@@ -287,7 +287,7 @@ def check_place(path: str, log_dir: str) -> str:
 
     Raises:
         RefusedError: the path is in the log directory, where a broker would find the file; or there is already a file
-            that is not a plan, or a plan whose originals are still kept.
+            that is not a plan, or a plan whose backups still exist.
         UnreadableError: the path cannot be looked up.
         UsageError: the folder does not exist, or the path is a folder.
     """
@@ -367,18 +367,18 @@ def _read_applied(target: str) -> _Applied | None:
 
 
 def _check_not_applied(path: str, older: _Applied) -> None:
-    """Raise ``RefusedError`` if the plan's originals are still kept, because undo may need this plan."""
+    """Raise ``RefusedError`` if the plan's backups still exist, because undo may need this plan."""
     try:
         kept = _first_kept(older)
     except OSError as error:
         raise RefusedError(
-            f"{path}: is plan {older.plan_id}; whether its originals are still kept cannot be seen: "
+            f"{path}: is plan {older.plan_id}; krepair cannot see whether its backups still exist: "
             f"{error.filename}: {_system_words(error)}; it is not overwritten",
             next_command=_ANOTHER_FILE,
         ) from None
     if kept:
         raise RefusedError(
-            f"{path}: is plan {older.plan_id}, and what it keeps is still there ({kept}); it is not overwritten. "
+            f"{path}: is plan {older.plan_id}, and its backups still exist ({kept}); it is not overwritten. "
             f"{Next.of('undo', path)} puts the originals back, {Next.of('purge', path)} removes them for good",
             next_command=_ANOTHER_FILE,
         )
@@ -407,32 +407,34 @@ _BEGINS: Final = re.compile(rb'\s*\{\s*"asked"')
 
 def _read_head(data: bytes, name: str) -> _Head:
     if not data.strip():
-        raise UsageError(f"{name}: empty, not a plan", next_command=_MAKE_ANEW)
+        raise UsageError(f"{name}: empty, not a plan", next_command=_MAKE_NEW_PLAN)
     try:
         return _head_decoder.decode(data)
     except (msgspec.ValidationError, RecursionError):
-        raise UsageError(f"{name}: JSON, but not a plan", next_command=_MAKE_ANEW) from None
+        raise UsageError(f"{name}: JSON, but not a plan", next_command=_MAKE_NEW_PLAN) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if _BEGINS.match(data):
             raise UnreadableError(
                 f"{name}: a plan that was cut off or damaged: {_one_line(error)}; {len(data)} bytes",
-                next_command=_MAKE_ANEW,
+                next_command=_MAKE_NEW_PLAN,
             ) from None
         raise UsageError(
             f"{name}: not a plan (JSON expected): {_one_line(error)}; {len(data)} bytes",
-            next_command=_MAKE_ANEW,
+            next_command=_MAKE_NEW_PLAN,
         ) from None
 
 
 def _check_version(head: _Head, name: str) -> None:
     known = FORMAT_VERSION.partition(".")[0]
     if not head.format_version:
-        raise UsageError(f"{name}: JSON, but not a plan: it has no format_version", next_command=_MAKE_ANEW)
+        raise UsageError(
+            f"{name}: JSON, but not a plan: it has no format_version", next_command=_MAKE_NEW_PLAN
+        )
     if head.format_version.partition(".")[0] != known:
         raise UsageError(
             f"{name}: plan format {head.format_version[:40]!r} (krepair {head.tool_version[:40]!r}); "
             f"this krepair reads {known}.x: make the plan again, or use the krepair that made it",
-            next_command=_MAKE_ANEW,
+            next_command=_MAKE_NEW_PLAN,
         )
 
 
@@ -440,30 +442,32 @@ def _check_digest(plan: Plan, data: bytes, name: str) -> None:
     if not _DIGEST_FORM.fullmatch(plan.digest):
         raise StalePlanError(
             f"{name}: the plan's digest is missing or malformed; 64 hex digits were expected",
-            next_command=_MAKE_ANEW,
+            next_command=_MAKE_NEW_PLAN,
         )
     actual = digest_of(plan)
     if actual != plan.digest:
         raise StalePlanError(
             f"{name}: the plan was edited: its values have digest {actual[:16]}..., it says {plan.digest[:16]}...",
-            next_command=_MAKE_ANEW,
+            next_command=_MAKE_NEW_PLAN,
         )
     if plan.plan_id != plan.digest[:PLAN_ID_DIGITS]:
         raise StalePlanError(
             f"{name}: the plan was edited: plan_id is {plan.plan_id[:40]!r}, its digest begins "
             f"{plan.digest[:PLAN_ID_DIGITS]!r}",
-            next_command=_MAKE_ANEW,
+            next_command=_MAKE_NEW_PLAN,
         )
     if dumps(plan) != data:
         raise StalePlanError(
             f"{name}: the plan was edited: the values are as they were written, but fields were added "
             "or moved, or the text was formatted again",
-            next_command=_MAKE_ANEW,
+            next_command=_MAKE_NEW_PLAN,
         )
 
 
 def _too_large(name: str, size: int) -> UsageError:
-    return UsageError(f"{name}: {size} bytes; a plan has at most {MAX_PLAN_BYTES}", next_command=_MAKE_ANEW)
+    return UsageError(
+        f"{name}: {size} bytes; a plan has at most {MAX_PLAN_BYTES}", next_command=_MAKE_NEW_PLAN
+    )
 
 
 def _not_utf8(data: bytes) -> int:

@@ -228,7 +228,7 @@ def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPoli
         return LeftAlone(
             "mixed-epochs",
             f"the batch at offset {scan.mixed_epochs} continues a transaction under another producer epoch: the "
-            "marker between them is missing here, and other replicas may read these records otherwise",
+            "marker between them is missing here, and another replica may treat these records differently",
             COMPARE_REPLICAS,
         )
     return problem

@@ -137,7 +137,10 @@ TAMPERED: dict[str, tuple[Callable[[dict[int, bytes]], dict[int, bytes]], str]] 
         lambda b: {base: raw for base, raw in b.items() if base != 9},
         "the last record of a key, at offset 10, is gone",
     ),
-    "a superseded record is there": (lambda b: b | {0: SOURCE[0]}, "offset 12 the result has another one"),
+    "a superseded record is there": (
+        lambda b: b | {0: SOURCE[0]},
+        "the result has another record of the key whose last record is at offset 12",
+    ),
     "a record without a key is gone": (
         lambda b: b | {3: kept(SOURCE[3], 1)},
         "a record without a key is gone",

@@ -136,7 +136,7 @@ def test_an_executor_that_asks_for_more_memory_than_a_worker_has_is_said_with_th
         argv = [sys.executable, "-c", ASKING, cluster.url, str(tmp_path / "log")]
         said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     print(said.stdout, said.stderr[-500:])
-    assert "no worker of spark://" in said.stdout
+    assert " has had no worker for " in said.stdout
     assert "a free core and 3g of memory" in said.stdout
 
 

@@ -53,7 +53,7 @@ def watched(counts: list[tuple[float, int]]) -> list[str]:
 def test_workers_that_never_come_are_said_within_half_a_minute_and_once_with_what_to_do() -> None:
     said = watched([(float(second), 0) for second in range(60)])
     assert len(said) == 1
-    assert "no worker of spark://m:7077 has been there for 20 s" in said[0]
+    assert "spark://m:7077 has had no worker for 20 s" in said[0]
     assert "--engine inline" in said[0]
 
 
@@ -76,7 +76,7 @@ def test_when_the_last_worker_goes_the_waiting_begins_and_its_end_is_said() -> N
 def test_after_a_minute_without_any_worker_or_five_without_the_lost_ones_it_is_given_up(
     counts: list[tuple[float, int]], waited: int
 ) -> None:
-    said = rf"no worker of spark://m:7077 has been there for {waited} s; .* a free core and 1g of memory"
+    said = rf"spark://m:7077 has had no worker for {waited} s; .* a free core and 1g of memory"
     watched(counts[:-1])
     with pytest.raises(RefusedError, match=said) as refused:
         watched(counts)

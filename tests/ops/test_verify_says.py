@@ -180,7 +180,9 @@ def test_files_that_a_broker_has_gone_on_with_are_its_own_and_still_read(memory_
     (placed.path / "replication-offset-checkpoint").write_bytes(b"0\n0\n")
     report = verify_plan(placed.plan, scene.options)
     assert (report.problems, report.of_the_broker, report.exit_code) == ((), 2, ExitCode.DONE)
-    assert "A broker has gone on: 2 files are its own now." in plain(verify_view(report))
+    assert "A broker has run since the apply: 2 files rewritten or removed by it." in plain(
+        verify_view(report)
+    )
     assert str(report.next_command).startswith("krepair purge PLAN")
 
     log.write_bytes(made[:-1] + bytes([made[-1] ^ 1]))

@@ -296,9 +296,7 @@ def test_a_plan_whose_private_folder_is_still_there_is_never_overwritten(
     path.write_bytes(dumps(plan).replace(b'"1.0"', b'"7.3"') if edit else dumps(plan))
     before = path.read_bytes()
     (log_dir / "t-0" / f"krepair~{plan.plan_id}{suffix}").mkdir()
-    with pytest.raises(
-        RefusedError, match=f"plan {plan.plan_id}, and what it keeps is still there"
-    ) as refused:
+    with pytest.raises(RefusedError, match=f"plan {plan.plan_id}, and its backups still exist") as refused:
         write_plan(str(path), good_plan(), RealDisk())
     assert f"krepair undo '{path}'" in refused.value.message
     assert str(refused.value.next_command) == "krepair plan LOGDIR --out OTHER-PLAN"

@@ -188,8 +188,8 @@ def verify_view(report: VerifyReport) -> View:
     checked = not report.plan_id or bool(report.checked)
     lines = [*_checked_lines(report)]
     if report.of_the_broker:
-        files = count_text(report.of_the_broker, "file is", "files are")
-        lines.append(f"A broker has gone on: {files} its own now.")
+        files = count_text(report.of_the_broker, "file")
+        lines.append(f"A broker has run since the apply: {files} rewritten or removed by it.")
     if report.not_compared:
         lines.append(f"{report.not_compared}.")
     if rows:

@@ -1,11 +1,11 @@
 """Verification of a key compaction without the code that made it: sources and results side by side, then by key.
 
-Each group is read with its sources: every record of the result is verbatim in the source at its offset, every header is
-what it has to be, and no record without a key is missing. Then the rows of all groups are joined: the last committed
-record of every key is in the result, or is a tombstone that may go, and no other record of that key is in the result.
+Each group is read with its sources: the source has every record of the result, byte for byte, at the same offset; every
+header is right, and no record without a key is missing. Then the rows of all groups are joined: the result has the last
+committed record of every key, unless that record is a removable tombstone, and no other record of the key.
 
-This module decides independently when a tombstone may go, and tells keys apart in its own way. It shares only the
-formats, and the knowledge of what is aborted.
+This module decides independently which tombstones are removable, and distinguishes keys in its own way. It shares only
+the formats, and the list of aborted transactions, with the writer.
 """
 
 from __future__ import annotations
@@ -64,11 +64,14 @@ class _Wrong(Exception):  # noqa: N818 - the answer of a verification, not an er
 
 
 class _TooLarge(Exception):  # noqa: N818 - not an error either
-    """A batch needs more memory than is left beside the writer."""
+    """Signal that a batch needs more memory than the writer leaves free."""
 
 
 class _LogWindow:
-    """Log that is read forward through a window."""
+    """Log that is read forward through a window.
+
+    A place is a byte in the window, a position a byte in the file.
+    """
 
     def __init__(self, read_into: ReadInto, size: int) -> None:
         self.read_into = read_into
@@ -84,7 +87,7 @@ class _LogWindow:
         return self.size - self.position - self.filled
 
     def go_to(self, place: int) -> None:
-        """Move the start of the window to a place in it, or after it."""
+        """Move the start of the window to a place inside the window or after it."""
         held = max(self.filled - place, 0)
         if held and place:
             self.window.data[:held] = self.window.data[place : self.filled]
@@ -92,14 +95,14 @@ class _LogWindow:
         self.filled = _fill(self.read_into, self.window, held, self.position, self.size)
 
     def front(self, place: int, count: int) -> bytes:
-        """Return ``count`` bytes from a place on, even past the window."""
+        """Return ``count`` bytes from a place on, even if they lie past the window."""
         if place + count <= self.filled:
             return self.window[place : place + count].tobytes()
         return bytes(StoredBytes(self.read_into, self.position + place, self.position + place + count)[:])
 
 
 class _LentWindow(_LogWindow):
-    """Window of a log that another reader has read, with whole batches; nothing after it is read."""
+    """Window of whole batches that another reader has read; this class itself reads nothing."""
 
     def __init__(self) -> None:
         self.read_into = lambda buffer, position: 0
@@ -120,7 +123,7 @@ class _LentWindow(_LogWindow):
 
 
 class _CheckedContent:
-    """Uncompressed records of one batch after another, in a buffer that moves along.
+    """Uncompressed records of one batch at a time, in a buffer that moves along.
 
     Args:
         grows: True if a record may be larger than the buffer.
@@ -133,14 +136,14 @@ class _CheckedContent:
         self.end = 0
         self._most = _LARGEST_RECORD_BYTES
 
-    def begin(self, side: _LogWindow, place: int, header: batch_v2.BatchHeader) -> _CheckedContent:
-        """Begin the batch at a place of a window."""
+    def begin(self, log: _LogWindow, place: int, header: batch_v2.BatchHeader) -> _CheckedContent:
+        """Begin to decompress the batch at a place of a log's window."""
         first, size = place + batch_v2.HEADER_SIZE, header.size_bytes
-        if place + size <= side.filled:
-            self._pieces = compression.chunks(header.codec, side.window[first : place + size].tobytes())
+        if place + size <= log.filled:
+            self._pieces = compression.chunks(header.codec, log.window[first : place + size].tobytes())
         else:
-            start = side.position + place
-            stored = StoredBytes(side.read_into, side.position + first, start + size)
+            start = log.position + place
+            stored = StoredBytes(log.read_into, log.position + first, start + size)
             self._pieces = compression.chunks(header.codec, stored)
         self.end = 0
         zstd = header.codec == Codec.ZSTD
@@ -148,7 +151,7 @@ class _CheckedContent:
         return self
 
     def more(self, place: int) -> bool:
-        """Drop what lies before a place and read the next piece; return False if there is none."""
+        """Drop the bytes before a place and read the next piece; return False if there is none."""
         if self.end > place > 0:
             self.buffer.data[: self.end - place] = self.buffer.data[place : self.end]
         self.end -= place
@@ -163,7 +166,7 @@ class _CheckedContent:
         if wanted > len(self.buffer):
             if not self._grows:
                 raise _TooLarge
-            # At once as large as it may get: memory that is never written costs nothing.
+            # Allocate the largest size at once: memory that is never written costs nothing.
             larger: Uint8s = np.zeros(self._most + _SLACK, np.uint8)[: self._most]
             larger[: self.end] = self.buffer[: self.end]
             self.buffer = larger
@@ -186,7 +189,7 @@ class _Group:
         self.ranges: Int64s = np.frombuffer(self.item.aborted, np.int64).reshape(-1, 3)
         self.noted: Rows = np.empty((_NOTED_ROWS, v.ROW_WORDS), np.uint64)
         self.table: Rows = np.empty((0, v.ROW_WORDS), np.uint64)
-        self._larger(_FIRST_ROWS)
+        self._grow_table(_FIRST_ROWS)
         self.facts: Int64s = np.zeros(v.BATCH_FACTS, np.int64)
         self.inputs: Int64s = np.array(
             [self.item.now_ms, 0, self.item.transactions, self.item.elsewhere], np.int64
@@ -198,10 +201,10 @@ class _Group:
         self.content, self.kept = (_CheckedContent(grows=not self.beside_writer) for _ in range(2))
 
     def run(self) -> None:
-        """Read the whole group.
+        """Read the whole group and compare it with its sources.
 
         Raises:
-            _Wrong: the result is not what it has to be.
+            _Wrong: the result differs from what the sources require.
             OSError: a file cannot be read.
         """
         with ExitStack() as opened:
@@ -209,31 +212,31 @@ class _Group:
             result = _LogWindow(read_into_from(descriptor), os.fstat(descriptor).st_size)
             for source in self.item.sources:
                 self.inputs[v.I_HORIZON] = source.horizon_passed
-                with opened_for_reading(source.path, self.tree) as other:
-                    side = _LogWindow(read_into_from(other), source.size)
+                with opened_for_reading(source.path, self.tree) as source_descriptor:
+                    source_log = _LogWindow(read_into_from(source_descriptor), source.size)
                     self.state[v.C_SOURCE] = 0
-                    self._source(side, result, source)
+                    self._source(source_log, result, source)
             if result.position + int(self.state[v.C_RESULT]) != result.size:
                 raise _Wrong(f"{self.item.result}: {v.TEXTS[v.NOT_IN_SOURCE]}")
 
-    def check_windows(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
-        """Compare the whole batches in one window with those in the other.
+    def check_windows(self, source_log: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+        """Compare the whole batches in a window of the source with those in a window of the result.
 
         Raises:
-            _Wrong: the result is not what it has to be.
+            _Wrong: the result differs from what the source requires.
             OSError: the scratch folder cannot be written.
         """
         self.inputs[v.I_HORIZON] = source.horizon_passed
         self.state[v.C_SOURCE] = self.state[v.C_RESULT] = 0
-        self._source(side, result, source)
+        self._source(source_log, result, source)
         if self.state[v.C_RESULT] != result.filled:
-            raise _Wrong(f"{source.path}, near position {side.position}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+            raise _Wrong(f"{source.path}, near position {source_log.position}: {v.TEXTS[v.NOT_IN_SOURCE]}")
 
     def result(self) -> CheckResult:
-        """Return the result.
+        """Return the collected rows and the counts of records.
 
         Raises:
-            _Wrong: there is no room for the rows.
+            _Wrong: the scratch folder has no room for the rows.
             OSError: the scratch folder cannot be written.
         """
         self._drain(last=True)
@@ -243,73 +246,79 @@ class _Group:
             kept=int(self.state[v.C_KEPT]),
         )
 
-    def _source(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+    def _source(self, source_log: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+        """Compare one source with its part of the result, and collect the rows of its keys."""
         status = v.NEED_SOURCE
         while status != v.DONE:
             status = v.check_window(
-                side.window, side.filled, side.left, result.window, result.filled, result.left, self.ranges,
-                self.inputs, self.points, self.noted, self.state, self.facts, self.packed,
+                source_log.window, source_log.filled, source_log.left, result.window, result.filled, result.left,
+                self.ranges, self.inputs, self.points, self.noted, self.state, self.facts, self.packed,
             )  # fmt: skip
-            self._enter()
+            self._join_noted_rows()
             if self.state[v.C_PACKED]:
-                self._unpack(side, result, source)
+                self._unpack(source_log, result, source)
             if status == v.PACKED_FULL:
                 continue
             if status in (v.NEED_SOURCE, v.NEED_RESULT):
-                moved, place = (side, v.C_SOURCE) if status == v.NEED_SOURCE else (result, v.C_RESULT)
-                if self.state[place] == 0:
-                    raise _Wrong(f"{source.path}, position {side.position}: {v.TEXTS[v.BAD_SOURCE]}")
-                moved.go_to(int(self.state[place]))
-                self.state[place] = 0
+                log, column = (source_log, v.C_SOURCE) if status == v.NEED_SOURCE else (result, v.C_RESULT)
+                if self.state[column] == 0:
+                    raise _Wrong(f"{source.path}, position {source_log.position}: {v.TEXTS[v.BAD_SOURCE]}")
+                log.go_to(int(self.state[column]))
+                self.state[column] = 0
             elif status == v.SLOW:
-                self._slow(side, result, source)
+                self._slow(source_log, result, source)
             elif status not in (v.DONE, v.TABLE_FULL):
-                where = side.position + int(self.state[v.C_SOURCE])
+                where = source_log.position + int(self.state[v.C_SOURCE])
                 raise _Wrong(f"{source.path}, near position {where}: {v.TEXTS[status]}")
 
     # -- compressed batches that lie whole in both windows, many at a time
-    def _unpack(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
-        state, there = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
+    def _unpack(self, source_log: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+        """Decompress and compare the batches that the kernel put into ``packed``; large ones take ``_slow``."""
+        state, next_places = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
         count, first = int(state[v.C_PACKED]), 0
         state[v.C_PACKED] = 0
-        source_data, two = side.window.data, result.window.data
-        rows, others = self.packed[:count, : v.P_MODE].tolist(), self._without_blocks(side, result, count)
-        row = self._add_blocks(source_data, two, 0, others[0])
+        source_data, result_data = source_log.window.data, result.window.data
+        rows = self.packed[:count, : v.P_MODE].tolist()
+        rows_without_block = self._find_blocks(source_log, result, count)
+        row = self._add_blocks(source_data, result_data, 0, rows_without_block[0])
         while row < count:
-            place, size, at, new_size, codec = rows[row]
-            content = source_data[place + batch_v2.HEADER_SIZE : place + size]
-            kept = two[at + batch_v2.HEADER_SIZE : at + new_size] if new_size else None
+            source_place, size, result_place, result_size, codec = rows[row]
+            content = source_data[source_place + batch_v2.HEADER_SIZE : source_place + size]
+            kept_from, kept_to = result_place + batch_v2.HEADER_SIZE, result_place + result_size
+            kept = result_data[kept_from:kept_to] if result_size else None
             if not self._add(codec, content, kept):
-                self._check_unpacked(side, result, first, row, source)
+                self._check_unpacked(source_log, result, first, row, source)
                 first = row
                 if not self._add(codec, content, kept):
                     if self.beside_writer:
                         raise _TooLarge
                     # A large or broken batch is read piece by piece, which also describes an error.
-                    state[v.C_SOURCE], state[v.C_RESULT] = place, at
-                    self._slow(side, result, source)
+                    state[v.C_SOURCE], state[v.C_RESULT] = source_place, result_place
+                    self._slow(source_log, result, source)
                     first = row + 1
             row += 1
-            row += self._add_blocks(source_data, two, row, others[bisect_left(others, row)])
-        self._check_unpacked(side, result, first, count, source)
-        state[v.C_SOURCE], state[v.C_RESULT] = there
+            row += self._add_blocks(
+                source_data, result_data, row, rows_without_block[bisect_left(rows_without_block, row)]
+            )
+        self._check_unpacked(source_log, result, first, count, source)
+        state[v.C_SOURCE], state[v.C_RESULT] = next_places
 
-    def _without_blocks(self, side: _LogWindow, result: _LogWindow, count: int) -> list[int]:
-        """Find the frames that are one lz4 block; return the rows of the others, and the row after the last."""
-        single_blocks(side.window, self.packed, count, v.P_SOURCE, self.blocks)
+    def _find_blocks(self, source_log: _LogWindow, result: _LogWindow, count: int) -> list[int]:
+        """Find the frames that are one lz4 block; return the rows without one, and the row after the last."""
+        single_blocks(source_log.window, self.packed, count, v.P_SOURCE, self.blocks)
         single_blocks(result.window, self.packed, count, v.P_RESULT, self.blocks_kept)
-        others = np.minimum(self.blocks[:count, 0], self.blocks_kept[:count, 0]) < 0
-        return [*np.flatnonzero(others).tolist(), count]
+        without_block = np.minimum(self.blocks[:count, 0], self.blocks_kept[:count, 0]) < 0
+        return [*np.flatnonzero(without_block).tolist(), count]
 
-    def _add_blocks(self, source_data: memoryview, two: memoryview, first: int, after: int) -> int:
-        """Decompress batches of one block each, and their results; return how many fitted."""
+    def _add_blocks(self, source_data: memoryview, result_data: memoryview, first: int, after: int) -> int:
+        """Decompress batches of one block each, and what the result has of them; return the number that fitted."""
         taken = self.unpacked.add_blocks(source_data, self.blocks[first:after].tolist())
-        kept = self.unpacked_kept.add_blocks(two, self.blocks_kept[first : first + taken].tolist())
+        kept = self.unpacked_kept.add_blocks(result_data, self.blocks_kept[first : first + taken].tolist())
         self.unpacked.forget_last(taken - kept)
         return kept
 
     def _add(self, codec: int, content: memoryview, kept: memoryview | None) -> bool:
-        """Decompress a batch and what stays of it (None: nothing) after the others."""
+        """Add the content of a batch and of its remainder in the result (None: nothing stays); False if not added."""
         if not self.unpacked.add(codec, content):
             return False
         if self.unpacked_kept.add_nothing() if kept is None else self.unpacked_kept.add(codec, kept):
@@ -318,7 +327,7 @@ class _Group:
         return False
 
     def _check_unpacked(
-        self, side: _LogWindow, result: _LogWindow, first: int, after: int, source: CheckedSource
+        self, source_log: _LogWindow, result: _LogWindow, first: int, after: int, source: CheckedSource
     ) -> None:
         for content, start in ((self.unpacked, v.P_START), (self.unpacked_kept, v.P_RESULT_START)):
             ends = content.taken()
@@ -326,67 +335,82 @@ class _Group:
             self.packed[first:after, start + 1] = ends[1:]
         while first < after:
             status, first = v.check_packed(
-                side.window, result.window, self.packed, first, after, self.unpacked.buffer,
+                source_log.window, result.window, self.packed, first, after, self.unpacked.buffer,
                 self.unpacked_kept.buffer, self.ranges, self.inputs, self.points, self.noted, self.state, self.facts,
             )  # fmt: skip
-            self._enter()
+            self._join_noted_rows()
             if status not in (v.DONE, v.TABLE_FULL):
-                where = side.position + int(self.packed[first, v.P_SOURCE])
+                where = source_log.position + int(self.packed[first, v.P_SOURCE])
                 raise _Wrong(f"{source.path}, position {where}: {v.TEXTS[status]}")
 
     # -- batches that are compressed, or exceed a window
-    def _slow(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
-        place, at = int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT])
-        where = f"{source.path}, position {side.position + place}"
-        size = _size_at(side, place)
-        there = result.position + at < result.size
-        result_size = _size_at(result, at) if there else 0
-        header = batch_v2.decode_header(side.front(place, batch_v2.HEADER_SIZE))
-        new = _header_at(result, at) if there else None
-        if new is not None and new.base_offset < header.base_offset:
+    def _slow(self, source_log: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+        """Compare the batch at ``C_SOURCE`` piece by piece, and move both windows past it."""
+        source_place, result_place = int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT])
+        where = f"{source.path}, position {source_log.position + source_place}"
+        size = _size_at(source_log, source_place)
+        result_has_more = result.position + result_place < result.size
+        result_size = _size_at(result, result_place) if result_has_more else 0
+        header = batch_v2.decode_header(source_log.front(source_place, batch_v2.HEADER_SIZE))
+        new_header = _header_at(result, result_place) if result_has_more else None
+        if new_header is not None and new_header.base_offset < header.base_offset:
             raise _Wrong(f"{where}: {v.TEXTS[v.NOT_IN_SOURCE]}")
-        if new is not None and new.base_offset != header.base_offset:
-            new = None
-        self._batch(side, place, header, result, at, new, where)
-        used = new is not None
-        self.state[v.C_SOURCE] = place + size
-        self.state[v.C_RESULT] = at + (result_size if used else 0)
-        for moved, end in ((side, v.C_SOURCE), (result, v.C_RESULT)):
-            if self.state[end] > moved.filled:
-                moved.go_to(int(self.state[end]))
+        if new_header is not None and new_header.base_offset != header.base_offset:
+            new_header = None
+        self._batch(source_log, source_place, header, result, result_place, new_header, where)
+        is_in_result = new_header is not None
+        self.state[v.C_SOURCE] = source_place + size
+        self.state[v.C_RESULT] = result_place + (result_size if is_in_result else 0)
+        for log, end in ((source_log, v.C_SOURCE), (result, v.C_RESULT)):
+            if self.state[end] > log.filled:
+                log.go_to(int(self.state[end]))
                 self.state[end] = 0
 
     def _batch(
         self,
-        side: _LogWindow,
-        place: int,
+        source_log: _LogWindow,
+        source_place: int,
         header: batch_v2.BatchHeader,
         result: _LogWindow,
-        at: int,
-        new: batch_v2.BatchHeader | None,
+        result_place: int,
+        new_header: batch_v2.BatchHeader | None,
         where: str,
     ) -> None:
-        identical = new == header and _same(side, place, result, at, header.size_bytes)
-        head = np.frombuffer(side.front(place, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
+        """Compare one batch of the source, and its header, with the batch of the same offset in the result.
+
+        Args:
+            new_header: header of that batch in the result; None if the result has no such batch.
+            where: path and position in the source, for messages.
+
+        Raises:
+            _Wrong: the batch in the result is wrong.
+        """
+        identical = new_header == header and _same(
+            source_log, source_place, result, result_place, header.size_bytes
+        )
+        head = np.frombuffer(source_log.front(source_place, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
         if not header.is_control and not header.is_empty:
             v.batch_facts(head, 0, self.ranges, self.inputs, self.facts)
-            self.facts[v.B_MODE] = v.SAME if identical else v.COMPARE if new is not None else v.ALL_GONE
+            self.facts[v.B_MODE] = (
+                v.SAME if identical else v.COMPARE if new_header is not None else v.ALL_GONE
+            )
             self.state[v.C_LEFT], self.state[v.C_MAX_TIME] = header.record_count, -1
-            self.state[v.C_RESULT_LEFT] = 0 if identical or new is None else new.record_count
-            if new is not None and new.record_count > 0 and new.codec != header.codec:
+            self.state[v.C_RESULT_LEFT] = 0 if identical or new_header is None else new_header.record_count
+            if new_header is not None and new_header.record_count > 0 and new_header.codec != header.codec:
                 raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
             kept = None
-            if new is not None and not identical and new.record_count:
-                kept = self.kept.begin(result, at, new)
-            self._records(self.content.begin(side, place, header), kept, where)
-        if new is not None and not identical:
-            new_head = np.frombuffer(result.front(at, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
-            if header.is_control and not new.is_empty:
+            if new_header is not None and not identical and new_header.record_count:
+                kept = self.kept.begin(result, result_place, new_header)
+            self._records(self.content.begin(source_log, source_place, header), kept, where)
+        if new_header is not None and not identical:
+            new_head = np.frombuffer(result.front(result_place, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
+            if header.is_control and not new_header.is_empty:
                 raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
             if not v.header_is_right(head, 0, new_head, 0, self.state[v.C_MAX_TIME]):
                 raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
 
     def _records(self, source: _CheckedContent, kept: _CheckedContent | None, where: str) -> None:
+        """Compare the records of one batch; ``kept`` is its content in the result, None if no record stays."""
         state, saved = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
         state[v.C_SOURCE] = state[v.C_RESULT] = 0
         nothing = np.zeros(_SLACK, np.uint8)
@@ -406,15 +430,15 @@ class _Group:
                 source.buffer, source.end, kept.buffer if kept else nothing, kept.end if kept else 0, self.facts,
                 self.points, self.noted, state,
             )  # fmt: skip
-            self._enter()
+            self._join_noted_rows()
         for content, end in ((source, v.C_SOURCE), (kept, v.C_RESULT)):
             if content is not None and (state[end] != content.end or content.more(content.end)):
-                raise _Wrong(f"{where}: bytes are left behind the last record")
+                raise _Wrong(f"{where}: bytes are left after the last record")
         state[v.C_SOURCE], state[v.C_RESULT] = saved
 
     # -- rows
-    def _enter(self) -> None:
-        """Enter the collected keys."""
+    def _join_noted_rows(self) -> None:
+        """Join the collected keys into the table."""
         count = int(self.state[v.C_NOTED])
         if count == 0:
             return
@@ -422,11 +446,12 @@ class _Group:
             if held and len(self.table) >= _TABLE_ROWS:
                 self._drain()
             else:
-                self._larger(4 * len(self.table))
+                self._grow_table(4 * len(self.table))
         v.join_rows(self.noted[:count], self.table, self.slots, self.state)
         self.state[v.C_NOTED] = 0
 
-    def _larger(self, rows: int) -> None:
+    def _grow_table(self, rows: int) -> None:
+        """Replace the table by one with room for ``rows`` rows, and keep the rows that it holds."""
         held = int(self.state[v.C_ROWS])
         old, self.table = self.table, np.empty((rows, v.ROW_WORDS), np.uint64)
         self.table[:held] = old[:held]
@@ -434,8 +459,9 @@ class _Group:
         v.enter_slots(self.table, held, self.slots)
 
     def _drain(self, *, last: bool = False) -> None:
+        """Put the rows of the table into a row file, sorted by part, and empty the table."""
         held = self.table[: self.state[v.C_ROWS]]
-        # Numbers this small are sorted without comparisons.
+        # 8-bit numbers get a radix sort, which needs no comparisons.
         parts = (held[:, 0] >> _PART_SHIFT).astype(np.uint8)
         rows: Rows = held[np.argsort(parts, kind="stable")]
         if not last:
@@ -451,19 +477,21 @@ class _Group:
             raise _Wrong(SCRATCH_NEEDED) from None
 
 
-def _size_at(side: _LogWindow, place: int) -> int:
-    return int.from_bytes(side.front(place + 8, 4), "big", signed=True) + batch_v2.LOG_OVERHEAD
+def _size_at(log: _LogWindow, place: int) -> int:
+    return int.from_bytes(log.front(place + 8, 4), "big", signed=True) + batch_v2.LOG_OVERHEAD
 
 
-def _header_at(side: _LogWindow, place: int) -> batch_v2.BatchHeader | None:
-    raw = side.front(place, min(batch_v2.HEADER_SIZE, side.size - side.position - place))
+def _header_at(log: _LogWindow, place: int) -> batch_v2.BatchHeader | None:
+    raw = log.front(place, min(batch_v2.HEADER_SIZE, log.size - log.position - place))
     return batch_v2.decode_header(raw) if len(raw) == batch_v2.HEADER_SIZE else None
 
 
-def _same(side: _LogWindow, place: int, result: _LogWindow, at: int, size: int) -> bool:
+def _same(
+    source_log: _LogWindow, source_place: int, result: _LogWindow, result_place: int, size: int
+) -> bool:
     for done in range(0, size, WINDOW_BYTES):
         count = min(WINDOW_BYTES, size - done)
-        if side.front(place + done, count) != result.front(at + done, count):
+        if source_log.front(source_place + done, count) != result.front(result_place + done, count):
             return False
     return True
 
@@ -487,14 +515,14 @@ def _failed(item: CheckItem, problem: Exception) -> Failed:
 
 
 class SourceProof:
-    """Proof of what is written of one source, window by window, while both are in memory.
+    """Verification of what the writer made from one source, window by window, while source and result are in memory.
 
-    The proof sees the bytes, and nothing else of what their writer knows. A later reader of the file has to check that
-    it holds what was written, and that its CRCs are right. The writer holds large records at the same time, so the
-    proof gives up when one comes, and the files are read for it instead.
+    The proof sees the bytes, and nothing else that the writer knows. A later reader of the file must check that the
+    file holds what was written, and that its CRCs are right. The writer also holds large records in memory. So the
+    proof gives up at a large record, and the files are verified from disk instead.
 
     Args:
-        item: item of one source, whose files are not read.
+        item: item of one source; the proof does not read the source's files.
         tree: tree of the log directory; the scratch folder lies outside of it.
     """
 
@@ -503,37 +531,37 @@ class SourceProof:
         self._group = _Group(item, tree, beside_writer=True)
         self._source, self._result = _LentWindow(), _LentWindow()
         self._outcome: Failed | None = None
-        self._goes_on = True
+        self._is_active = True
 
     def take(self, window: Uint8s, end: int, result: Uint8s, result_end: int) -> None:
-        """Compare the batches of one source window with what was written of them.
+        """Compare the batches of one source window with what the writer made from them.
 
         Args:
             window: uint8[W] with 16 bytes after it, unchanged during the call.
-            end: position after the last batch; more than W if that batch exceeds the window: then nothing is proven.
+            end: place after the last batch; more than W if that batch exceeds the window: then the proof gives up.
             result: uint8[V] with 16 bytes after it.
             result_end: number of valid bytes in ``result``.
         """
         if end > len(window):
             self.give_up()
-        if not self._goes_on:
+        if not self._is_active:
             return
         self._source.lend(window, end)
         self._result.lend(result, result_end)
         try:
             self._group.check_windows(self._source, self._result, self._item.sources[0])
         except (_Wrong, OSError) as problem:
-            self._outcome, self._goes_on = _failed(self._item, problem), False
+            self._outcome, self._is_active = _failed(self._item, problem), False
         except _TooLarge:
             self.give_up()
 
     def give_up(self) -> None:
-        """Prove nothing: the files have to be read for it."""
-        self._outcome, self._goes_on = None, False
+        """Stop the proof; the files must then be verified from disk."""
+        self._outcome, self._is_active = None, False
 
     def end(self) -> CheckResult | Failed | None:
-        """Return the result; None if nothing was proven."""
-        if not self._goes_on:
+        """Return the result of the proof; None if it gave up."""
+        if not self._is_active:
             return self._outcome
         source = self._item.sources[0]
         if self._source.size != source.size:
@@ -553,9 +581,9 @@ _CONTENT_BYTES: Final = 1 << 20
 class CheckedContents:
     """Contents of compressed batches, decompressed one after another.
 
-    This shares no code with the decompression where keys are found and results are written: that has kernels for lz4
-    and snappy and for the walk over zstd frames, this has another library and a walk in Python. zstd itself and gzip
-    have only one library.
+    This class shares no code with the decompression in the writer. The writer has kernels for lz4, for snappy and for
+    the walk over zstd frames; this class uses another library and walks in Python. Both use the same library for zstd
+    itself and for gzip.
 
     Attributes:
         buffer: uint8[V], with 16 bytes after it.
@@ -571,15 +599,15 @@ class CheckedContents:
         self._view = self.buffer.data
 
     def add(self, codec: int, stored: memoryview) -> bool:
-        """Decompress one more content after the others.
+        """Decompress the records of one more batch.
 
         Args:
             codec: codec id of the batch.
             stored: compressed records of the batch.
 
         Returns:
-            True if it was added. False if there is no room, or if it has to be read in pieces because it is large or
-            broken. The first content always has room.
+            True if the content was added. False if there is no room, or if the content must be read in pieces because
+            it is large or broken. The first content always has room.
         """
         into = _INTO.get(codec)
         if into and (end := into(stored, self._view, self.ends[-1])) >= 0:
@@ -622,7 +650,7 @@ class CheckedContents:
 
 @shown("prove")
 def check_join(item: CheckJoinItem) -> int | Failed:
-    """Judge the keys of some parts; return their number."""
+    """Check the keys of some parts; return the number of keys."""
     size = 1 << 10
     while size < 2 * item.count:
         size *= 2
@@ -638,8 +666,8 @@ def check_join(item: CheckJoinItem) -> int | Failed:
     offset, wrong, keys = v.judge_rows(table, len(table))
     texts = (
         "",
-        f"the last record of a key, at offset {offset}, is gone, and it is no tombstone that may go",
-        f"of the key whose last record is at offset {offset} the result has another one",
+        f"the last record of a key, at offset {offset}, is gone, and it is not a removable tombstone",
+        f"the result has another record of the key whose last record is at offset {offset}",
         f"the record at offset {offset} has a key that no committed record of the source has",
         f"the tombstone at offset {offset} is gone, but an older record of its key stays",
     )
@@ -647,7 +675,7 @@ def check_join(item: CheckJoinItem) -> int | Failed:
 
 
 def join_items(place: Place, rows: Sequence[RowFile], rows_at_once: int = 1 << 19) -> Iterator[CheckJoinItem]:
-    """Yield the items that judge the keys of one partition.
+    """Yield the items that check the keys of one partition.
 
     Args:
         rows: rows of all groups of the partition.

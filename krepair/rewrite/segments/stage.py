@@ -29,7 +29,7 @@ from krepair.formats.castagnoli import crc32c
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name, segment_name
 from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.compact_records import SLACK
-from krepair.kernels.gather import fronts_summed, gather_kept
+from krepair.kernels.gather import crc_of_fronts, gather_kept
 from krepair.kernels.scan import WINDOW_BYTES, ReadInto, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
@@ -239,7 +239,7 @@ class KeptBytes:
             count = max(gather_kept(window, starts, end, kept, room), 0)
             if self._audits:
                 self.problem = audit_gathered(window, starts, end, kept, room[:count])
-            self.crc = fronts_summed(window, starts, kept, self.crc)
+            self.crc = crc_of_fronts(window, starts, kept, self.crc)
             self.holds += count
         if last:
             self._hold_made(last)
@@ -258,7 +258,7 @@ class KeptBytes:
             header = batch_v2.decode_header(window[: batch_v2.HEADER_SIZE].tobytes())
             self._hold_made(batch_v2.empty_batch(header))
         elif kept[0]:
-            self.crc = fronts_summed(window, starts, kept, self.crc)
+            self.crc = crc_of_fronts(window, starts, kept, self.crc)
             self._hold(window)
             done, piece = len(window), np.empty(WINDOW_BYTES, np.uint8)
             while done < size:
