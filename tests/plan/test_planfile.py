@@ -312,7 +312,7 @@ def test_a_plan_whose_directory_cannot_be_seen_is_not_overwritten(tmp_path: Path
     (tmp_path / "log_dir").symlink_to(tmp_path / "real")
     path = tmp_path / "p"
     path.write_bytes(dumps(seal(msgspec.structs.replace(good_plan(), log_dir=str(tmp_path / "log_dir")))))
-    with pytest.raises(RefusedError, match="cannot be seen"):
+    with pytest.raises(RefusedError, match="cannot see whether its backups still exist"):
         write_plan(str(path), good_plan(), RealDisk())
 
 
