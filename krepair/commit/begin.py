@@ -1,7 +1,7 @@
 """Begin a change: check its files once more, and record what the change needs to be resumed.
 
-A partition must still be what the plan was made of, which is seen right before each change; before one goes back, no
-broker may have gone on with the log.
+Right before each change, the files of the partition are compared with the plan. Before a change is undone, krepair
+checks that no broker has written to the log since.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _EXECUTORS: Final[dict[ExecutorName, Executor]] = {
 
 
 def executor_of(intent: Intent) -> Executor:
-    """Return the executor that carries out, or takes back, a change that has begun."""
+    """Return the executor that carries out or undoes a change that has begun."""
     return _EXECUTORS[intent.executor]
 
 
@@ -64,7 +64,7 @@ class StagedGroup(NamedTuple):
     """Evidence of a rewritten group's staged files, used until these files are read for the last time.
 
     Attributes:
-        parts: what each source gave to the new ``.log``, see ``krepair.checks.parts``.
+        parts: part of the new ``.log`` that comes from each source, see ``krepair.checks.parts``.
         made: name -> 32 hex digits over the bytes of each new index.
     """
 
@@ -80,7 +80,7 @@ class Target:
         folder: folder of the partition.
         partition: part of the plan for this partition.
         order: order of a swap's renames.
-        staged: change id -> how the staged files of a rewritten group are known.
+        staged: change id -> evidence of a rewritten group's staged files.
     """
 
     folder: PartitionFolder
@@ -90,34 +90,37 @@ class Target:
 
     @cached_property
     def planned(self) -> Mapping[str, FileFingerprint]:
-        """Fingerprints of the partition's files as they were planned, by name."""
+        """Fingerprints of the partition's files in the plan, by name."""
         return self.partition.by_name
 
 
 def are_together(change: Change) -> bool:
-    """Return whether a change of a file shares one set of barriers with its neighbours; a segment never does.
+    """Return whether a change shares its syncs with neighbouring changes; a rewrite of segments never does.
 
-    Each is still committed, or not, by itself.
+    Each of the changes is still committed by itself.
     """
     return not change.segments and change.has_originals
 
 
 def check_before(target: Target, changes: Sequence[Change]) -> None:
-    """Checks, before anything is staged for changes that are carried out together, that they are not stale.
+    """Check that changes that are carried out together are not stale.
+
+    To be called before any of their files is staged.
 
     Raises:
-        StalePlanError: a file changed, came or went since the plan was made; the message names it.
+        StalePlanError: a file changed, appeared or disappeared since the plan was made; the message names it.
         RefusedError: the plan would remove the newest producer snapshot.
     """
     for change in changes:
         if isinstance(change, RewriteSegments):
             check_fresh(target.folder, target.partition, change)
-    # A removal never touches a file that a pending swap needs, and may take away what makes the swap void.
+    # Changes that only remove files may run beside a pending swap: they never remove a file that it needs, but may
+    # remove the file that makes the swap void.
     if are_together(changes[0]) and any(file.how == "made" for change in changes for file in change.files):
         _check_no_swap(target.folder, names_removed(target.partition.changes))
 
 
-def check_not_gone_on(
+def check_not_written_since(
     folder: PartitionFolder,
     change: Change,
     intent: Intent,
@@ -125,16 +128,16 @@ def check_not_gone_on(
     planned: Mapping[str, FileFingerprint],
     made: Mapping[str, FileChange],
 ) -> None:
-    """Checks, before a change is taken back, that no broker has gone on with the log in its way.
+    """Check that no broker has written to the log since the change, so that the change can be undone.
 
     Args:
         change: change of the plan.
         intent: intent with which the change began.
         state: state of the change in the journal.
-        made: what the plan makes of the logs that it changes, by name.
+        made: planned result for each log that the plan changes, by name.
 
     Raises:
-        StalePlanError: one has; the message names the file that tells.
+        StalePlanError: a broker has written to the log; the message names the file that shows it.
     """
     if not intent.made:
         check_is_still_its_log(folder, intent.originals[0].name, planned, made)
@@ -143,13 +146,13 @@ def check_not_gone_on(
 
 
 def begin(target: Target, change: Change) -> Intent:
-    """Return the intent of a change, once every file is as planned and staged as planned.
+    """Check the originals and the staged files of a change; return its intent.
 
     Raises:
-        StalePlanError: a file changed, came or went since the plan was made; the message names it.
-        RefusedError: a staged file is missing or is not the plan's; or a change cannot be made of what is there.
-        VerifyFailedError: a staged file holds other bytes than were made.
-        OSError: a file could not be looked at.
+        StalePlanError: a file changed, appeared or disappeared since the plan was made; the message names it.
+        RefusedError: a staged file is missing or is not the plan's; or the change cannot be made to these files.
+        VerifyFailedError: a staged file holds other bytes than krepair wrote.
+        OSError: a file could not be read.
     """
     match change:
         case RewriteSegments():
@@ -173,21 +176,23 @@ def begin(target: Target, change: Change) -> Intent:
 
 
 def _files(target: Target, change: Change) -> Intent:
-    """Return the intent for whole files, or for a log that loses bytes; the ``.log`` first, which is staged last."""
+    """Return the intent for whole files, or for a log that loses bytes; the ``.log`` is first, though staged last."""
     folder, files = target.folder, change.files
     files = files if files[0].name.endswith(LOG) else files[::-1]
-    olds = [_old(target, file) for file in files]
+    olds = [_original_to_replace(target, file) for file in files]
     made = [
         staged_file(folder, file.name, file.size, file.digest)
         for file in files
         if file.how in {"made", "new"}
     ]
-    return Intent(change_id=change.change_id, executor="files", originals=_these(*olds), made=tuple(made))
+    return Intent(
+        change_id=change.change_id, executor="files", originals=_without_none(*olds), made=tuple(made)
+    )
 
 
-def _old(target: Target, file: FileChange) -> FileState | None:
+def _original_to_replace(target: Target, file: FileChange) -> FileState | None:
     folder, cut = target.folder, file.how == "cut"
-    old = (unchanged if cut else original)(folder, target.planned, file.name)
+    old = (unchanged if cut else unchanged_with_digest)(folder, target.planned, file.name)
     if old is None and (file.goes or (file.name.endswith(LOG) and file.how != "new")):
         raise RefusedError(f"{folder.at(file.name)}: is to be changed, but the plan has no such file")
     status = folder.tree.status(folder.at(file.name)) if cut else None
@@ -199,16 +204,16 @@ def _old(target: Target, file: FileChange) -> FileState | None:
     return old
 
 
-def _these(*states: FileState | None) -> tuple[FileState, ...]:
+def _without_none(*states: FileState | None) -> tuple[FileState, ...]:
     return tuple(state for state in states if state is not None)
 
 
 def _group(target: Target, change: RewriteSegments) -> Intent:
-    """Return the intent of a rewritten group, once every file is as planned and the new ones are staged."""
+    """Check the sources and the staged files of a rewritten group; return its intent."""
     folder, staged = target.folder, target.staged.get(change.change_id, StagedGroup())
     originals = check_fresh(folder, target.partition, change)
     log, *indexes = check_staged(folder, change, staged.made)
-    originals, log = told_apart(folder, originals, log, folder.names.stage(log.name))
+    originals, log = add_missing_digests(folder, originals, log, folder.names.stage(log.name))
     return Intent(
         change_id=change.change_id,
         executor="segments",
@@ -221,7 +226,7 @@ def _group(target: Target, change: RewriteSegments) -> Intent:
 
 
 def _swap(target: Target, change: CompleteSwap) -> Intent:
-    """Return the intent that completes a broker's swap, after checking every file once more."""
+    """Check every file of a broker's pending swap; return the intent of its completion."""
     folder, planned = target.folder, target.planned
     log = segment_name(change.base_offset, ".log")
     pending = unchanged(folder, planned, log + SWAP)
@@ -230,8 +235,10 @@ def _swap(target: Target, change: CompleteSwap) -> Intent:
     _check_others(folder, planned, change)
     bad = {offset_name(base) for base in change.copied}
     copied = [name for name in change.goes if name.partition(".")[0] in bad and not name.endswith(SWAP)]
-    olds = [state for name in change.goes if (state := original(folder, planned, name)) is not None]
-    originals, new = told_apart(folder, olds, replace(pending, name=log), log + SWAP)
+    olds = [
+        state for name in change.goes if (state := unchanged_with_digest(folder, planned, name)) is not None
+    ]
+    originals, new = add_missing_digests(folder, olds, replace(pending, name=log), log + SWAP)
     return Intent(
         change_id=change.change_id,
         executor="swap",
@@ -245,7 +252,7 @@ def _swap(target: Target, change: CompleteSwap) -> Intent:
 def _check_others(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap
 ) -> None:
-    """Check that the plan knows every segment and leftover in the folder."""
+    """Check that the plan knows every pending swap in the folder, and every segment that this swap may replace."""
     for text in folder.file_names():
         name = parse_file_name(text)
         if name.state is NameState.CLEANED and (name.base_offset or 0) <= change.base_offset:
@@ -258,7 +265,7 @@ def _check_others(
 
 
 def _lines(target: Target, change: ChangeLines) -> Intent:
-    """Return the intent, once the staged file differs from the current one by the planned entries alone."""
+    """Check that the staged checkpoint differs from the current one by the planned entries alone; return the intent."""
     folder, path = target.folder, target.folder.at(change.name)
     original, staged = folder.state(change.name), folder.state(folder.names.stage(change.name))
     if original is None and change.size_before >= 0:
@@ -282,25 +289,27 @@ def _lines(target: Target, change: ChangeLines) -> Intent:
     if original is not None:
         original = folder.digested(change.name, original)
     staged = folder.digested(folder.names.stage(change.name), staged)
-    return Intent(change_id=change.change_id, executor="files", originals=_these(original), made=(staged,))
+    return Intent(
+        change_id=change.change_id, executor="files", originals=_without_none(original), made=(staged,)
+    )
 
 
-# -- whether files are as they were planned, or staged
+# -- checks of the present files against the plan, and of the staged files
 
 
 def check_fresh(
     folder: PartitionFolder, partition: PartitionPlan, change: RewriteSegments
 ) -> tuple[FileState, ...]:
-    """Check every file that a group replaces, and the logs behind it.
+    """Check every file that a group replaces, and the logs behind the group.
 
-    The active segment may have grown: a broker appends there and nowhere else. What follows from it (open transactions,
-    producers, the high watermark, the order of commit) whoever applies the plan has to work out again.
+    The active segment may have grown, because a broker appends only there. The caller has to determine again what
+    depends on the active segment: open transactions, producers, the high watermark, and the order of commit.
 
     Returns:
-        The originals: what the group replaces, and the producer snapshots that go with it.
+        The originals: files that the group replaces, and producer snapshots that it removes.
 
     Raises:
-        StalePlanError: a file changed, came or went since the plan was made; the message names it.
+        StalePlanError: a file changed, appeared or disappeared since the plan was made; the message names it.
         RefusedError: the plan would remove the newest producer snapshot.
     """
     planned = partition.by_name
@@ -309,7 +318,8 @@ def check_fresh(
     _check_logs_behind(folder, partition, planned, present, change)
     names = [segment_name(s.base_offset, e) for s in change.sources for e in SEGMENT_SUFFIXES]
     states = [unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
-    # Of a log that is valid throughout, the plan's digest and the batches' own CRCs say all.
+    # A log with a digest in the plan is valid throughout: that digest and the batches' CRCs prove its content, so it is
+    # not read again.
     return tuple(
         state
         if state.name.endswith(LOG) and planned[state.name].digest
@@ -319,11 +329,11 @@ def check_fresh(
     )
 
 
-def _check_no_swap(folder: PartitionFolder, but: Collection[str] = ()) -> list[FileName]:
-    """Check that no swap is pending but those that the plan removes; return the files of the folder."""
+def _check_no_swap(folder: PartitionFolder, removed: Collection[str] = ()) -> list[FileName]:
+    """Check that no swap is pending except those that the plan removes; return the names of the folder's files."""
     present = [parse_file_name(name) for name in folder.file_names()]
     for name in present:
-        if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in but:
+        if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in removed:
             raise StalePlanError(
                 f"{folder.at(name.name)}: was not there when the plan was made; krepair begins no swap while another "
                 "one is pending"
@@ -356,13 +366,13 @@ def _check_logs_behind(
             name == active
             and grown(folder, planned[name]) is not None
             and base_offset
-            not in bases_touched(partition.changes)  # asked of all changes, so only where it matters
+            not in bases_touched(partition.changes)  # last, because it walks through all changes
         )
-        if not may_have_grown and not _is_as_made(folder, partition, name):
+        if not may_have_grown and not _is_result_of_change(folder, partition, name):
             unchanged(folder, planned, name)
 
 
-def _is_as_made(folder: PartitionFolder, partition: PartitionPlan, name: str) -> bool:
+def _is_result_of_change(folder: PartitionFolder, partition: PartitionPlan, name: str) -> bool:
     """Return whether another change of the plan made this log; such a change is carried out before groups are."""
     current = folder.state(name)
     return any(
@@ -375,7 +385,7 @@ def _is_as_made(folder: PartitionFolder, partition: PartitionPlan, name: str) ->
 
 
 def grown(folder: PartitionFolder, planned: FileFingerprint) -> FileState | None:
-    """Return the state of a log that has grown behind the batches that the plan saw; None of any other log."""
+    """Return the state of a log that has only grown since the plan was made; None for any other log."""
     current = folder.state(planned.name)
     if current is None or current.size <= planned.size or not planned.digest:
         return None
@@ -383,10 +393,10 @@ def grown(folder: PartitionFolder, planned: FileFingerprint) -> FileState | None
 
 
 def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
-    """Check that a file is the planned one; return None if there is none, as planned.
+    """Check that a file has the planned size and time; return its state, or None if neither plan nor folder has it.
 
     Raises:
-        StalePlanError: it changed, came or went since the plan was made; the message names it.
+        StalePlanError: the file changed, appeared or disappeared since the plan was made; the message names it.
     """
     current, plan = folder.state(name), planned.get(name)
     if current is None and plan is None:
@@ -404,8 +414,10 @@ def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], n
     return current
 
 
-def original(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
-    """Return the same as ``unchanged``, with a digest of the content."""
+def unchanged_with_digest(
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str
+) -> FileState | None:
+    """Check that a file is the planned one, as ``unchanged`` does; return its state with a digest of the content."""
     state = unchanged(folder, planned, name)
     return None if state is None else folder.digested(name, state)
 
@@ -413,15 +425,15 @@ def original(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], na
 def check_staged(
     folder: PartitionFolder, change: RewriteSegments, made: Mapping[str, str] | None = None
 ) -> tuple[FileState, ...]:
-    """Check that the staged files of a group are those of the plan.
+    """Check that the staged files of a group are those of the plan; return their states, the log first.
 
     Args:
         change: rewritten group.
         made: name -> digest of each staged index; the log was read when it was verified.
 
     Raises:
-        RefusedError: one is missing, or of another size or modification time; or it would be empty.
-        VerifyFailedError: an index is not the one that was made.
+        RefusedError: the log is missing or empty, or has another size or modification time.
+        VerifyFailedError: an index has other bytes than krepair wrote.
     """
     staged = [
         state if extension == LOG else folder.digested(path, state)
@@ -452,14 +464,17 @@ def check_staged(
     return tuple(staged)
 
 
-def told_apart(
+def add_missing_digests(
     folder: PartitionFolder, originals: Sequence[FileState], log: FileState, path: str
 ) -> tuple[tuple[FileState, ...], FileState]:
-    """Return originals and new log of a group, with digests where size and time cannot tell old from new.
+    """Add digests to a replaced and a new log of one name, size and time: only their content differs.
 
     Args:
-        log: the new one, by its final name.
+        log: state of the new log, with its final name.
         path: present path of the new log.
+
+    Returns:
+        The originals and the new log.
     """
     if not any(
         (state.name, state.size, state.mtime_ns) == (log.name, log.size, log.mtime_ns) for state in originals
@@ -470,16 +485,16 @@ def told_apart(
 
 
 def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> FileState:
-    """Read a staged file again, right before it is swapped in.
+    """Check the content of a staged file right before it is swapped in; return the file's state.
 
     Args:
         name: final name of the file.
         size: expected size in bytes.
-        digest: 32 hex digits over the bytes that it must hold.
+        digest: 32 hex digits over the bytes that krepair wrote.
 
     Raises:
-        RefusedError: it is missing, or of another size.
-        VerifyFailedError: its bytes are not those that were made.
+        RefusedError: the file is missing, or has another size.
+        VerifyFailedError: the file has other bytes than krepair wrote.
     """
     path = folder.names.stage(name)
     staged = folder.state(path)

@@ -1,7 +1,7 @@
-"""One partition folder as commit and undo see it: which file is which, and which folders are to be synced.
+"""Partition folder for apply and undo: identifies its files, and remembers which folders are to be synced.
 
-Files are known by what they hold, so that a copy of the directory is as good as the directory: see ``holds``. Two names
-are compared as one file only at one moment.
+A file is identified by its content (see ``PartitionFolder.holds``), so that krepair can also continue in a copy of the
+directory. Inodes are compared only between two names that exist at the same moment.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from krepair.next_command import Next
 from krepair.plan.model import FileFingerprint, PartitionPlan, RootPlan
 
 ROOT: Final = "."
-"""What stands for the root where a partition folder has its name."""
+"""Name of the root where otherwise the name of a partition folder is given."""
 _Key = tuple[int, int, int]
 SYNCED_WHEN_OPENED: Final = 5
-"""Folders of a partition that an earlier run has left, see ``PartitionFolder.sync_all``."""
+"""Number of folders that ``PartitionFolder.sync_all`` syncs in a partition that an earlier run has begun."""
 
 
 class Whereabouts(Enum):
@@ -56,11 +56,11 @@ class Whereabouts(Enum):
 
 
 class PartitionFolder:
-    """A partition folder and the private sub-folder in it.
+    """Partition folder and the plan's work folder in it.
 
     Args:
         folder: name of the partition folder.
-        plan_id: names the private sub-folder.
+        plan_id: id of the plan, which names the work folder.
     """
 
     def __init__(self, disk: Disk, log_dir: str, folder: str, plan_id: str) -> None:
@@ -73,19 +73,19 @@ class PartitionFolder:
         self.names = Names(private_folder(plan_id))
         self.private = f"{self.path}/{self.names.private}"
         self.holder = self.path
-        """The partition folder that holds the private sub-folder."""
+        """Partition folder that holds the work folder."""
         self.order: Order | None = None
-        """Order of the renames for the broker that is there; None: that in which a change began."""
+        """Order of the renames for the present broker; None: the order in which the change began."""
         self._dirty: set[str] = set()
         self._new: list[str] = []
-        """The folders of a private sub-folder that was made here and is not durable yet, outer ones first."""
+        """Folders of a new work folder that is not durable yet, outer ones first."""
         self._was_made_here = False
         self._has_private_folders = False
         self._originals: tuple[Intent, dict[str, FileState]] | None = None
         self._digests: dict[_Key, str] = {}
         self._fronts: dict[FileState, str] = {}
-        self._ours: set[_Key] = set()
-        """New logs that were staged in this run, or were read in it."""
+        self._verified_logs: set[_Key] = set()
+        """Keys of new logs that this run has renamed out of ``stage/``, or has read."""
 
     def at(self, relative: str) -> str:
         """Return the absolute path of a path in the partition folder."""
@@ -100,7 +100,7 @@ class PartitionFolder:
 
         Raises:
             StalePlanError: something else than a regular file has the name.
-            OSError: it could not be looked at.
+            OSError: the file's status could not be read.
         """
         status = self._status(relative)
         if status is None:
@@ -120,12 +120,12 @@ class PartitionFolder:
         """Return a state with the digest of the file; each file is read once per run.
 
         Raises:
-            OSError: it could not be read.
+            OSError: the file could not be read.
         """
         return replace(state, digest=self._digest(relative, self._status(relative)))
 
-    def _digest(self, relative: str, found: os.stat_result | None) -> str:
-        key = None if found is None else _key_of(found)
+    def _digest(self, relative: str, status: os.stat_result | None) -> str:
+        key = None if status is None else _key_of(status)
         digest = self._digests.get(key, "") if key is not None else ""
         if not digest:
             digest = digest_content(self.at(relative), self.tree)
@@ -134,56 +134,56 @@ class PartitionFolder:
         return digest
 
     def _forget(self, relative: str) -> None:
-        """Forget a file that is about to lose this name, because another file may get its inode."""
+        """Discard what is remembered about a file that is about to lose this name: another file may get its inode."""
         status = self.tree.status(self.at(relative))
         if status is not None:
             self._digests.pop(_key_of(status), None)
-            self._ours.discard(_key_of(status))
+            self._verified_logs.discard(_key_of(status))
 
     def file_names(self) -> list[str]:
         """Return the sorted names of everything in the partition folder except directories."""
         return self.tree.file_names(self.path)
 
     def owner(self) -> tuple[int, int]:
-        """Return owner and group of the partition folder, which all that krepair leaves in it gets.
+        """Return uid and gid of the partition folder, which krepair gives to everything that it creates there.
 
         Raises:
             StalePlanError: the folder is gone.
-            OSError: it could not be looked at.
+            OSError: the folder's status could not be read.
         """
         like = self._like()
         return like.st_uid, like.st_gid
 
     def _like(self) -> os.stat_result:
-        """Return the status of the partition folder, whose owner and mode krepair's own folders take over."""
+        """Return the status of the partition folder: krepair's own folders get the same owner and mode."""
         like = self.tree.status(self.holder)
         if like is None:
             raise StalePlanError(f"{self.holder}: is gone since the plan was made")
         return like
 
     def journal(self, *, to_write: bool = False) -> Journal:
-        """Return the journal of this folder as it is now; an empty one if there is none.
+        """Read the plan's journal of this folder; return an empty one if there is none.
 
         Args:
-            to_write: whether records are going to be appended: they belong to the owner of the partition folder.
+            to_write: whether records will be appended; a new journal then belongs to the partition folder's owner.
 
         Raises:
-            RefusedError: it is damaged or of another plan or version.
-            StalePlanError: it is to be written, and the partition folder is gone.
-            OSError: it could not be read.
+            RefusedError: the journal is damaged, or belongs to another plan or version.
+            StalePlanError: the journal is to be written, but the partition folder is gone.
+            OSError: the journal could not be read.
         """
         owner = self.owner() if to_write else None
         name = parse_folder_name(self.folder)
-        marked = name.kind in FOLDER_SUFFIXES  # a broker gave the folder another name since
+        marked = name.kind in FOLDER_SUFFIXES  # a broker has renamed the folder since
         folder = partition_folder(name.topic, name.partition) if marked else self.folder
         return Journal(self.disk, self.private, self.plan_id, folder, owner)
 
     def make_private_folders(self) -> None:
         """Create the work folder and its sub-folders where they are missing.
 
-        They are durable at once where the private sub-folder was there before: its journal may hold records. A new one
-        holds nothing that anybody needs before its first record; ``sync_new`` makes it durable with what was put there.
-        What this object has made, or seen, is not looked at again.
+        If the work folder exists already, its journal may hold records, so new sub-folders are synced at once. A new
+        work folder is not needed before its first record: ``sync_new`` makes it durable together with its files. Later
+        calls do nothing.
         """
         if self._has_private_folders:
             return
@@ -202,15 +202,15 @@ class PartitionFolder:
         self._has_private_folders = True
 
     def has_private_folders(self) -> bool:
-        """Return whether the work folder exists; one that this object made or saw is not checked again.
+        """Return whether the work folder exists; once this object knows that it exists, it is not checked again.
 
         Raises:
-            OSError: it could not be looked at.
+            OSError: the folder's status could not be read.
         """
         return self._has_private_folders or self.tree.is_folder(self.private)
 
     def was_begun(self) -> bool:
-        """Return whether an earlier run left a work folder. If it cannot be reached, its own run says why."""
+        """Return whether an earlier run left a work folder; False on an error, which a later step will report."""
         with contextlib.suppress(OSError):
             return self.tree.is_folder(self.private)
         return False
@@ -221,12 +221,12 @@ class PartitionFolder:
         return bool(self._new)
 
     def sync_new(self) -> None:
-        """Make a work folder that was made here durable: its content, owners, modes, and its name.
+        """Sync a new work folder and the folder that has its name, unless that is done already.
 
-        To be called before the first record is written; nothing is done where it is durable.
+        To be called before the first record is written.
 
         Raises:
-            OSError: that could not be done.
+            OSError: a folder could not be synced.
         """
         for path in reversed(self._new):
             self.disk.sync_dir(path)
@@ -235,17 +235,17 @@ class PartitionFolder:
         self.everything_is_synced()
 
     def everything_is_synced(self) -> None:
-        """Note that one barrier for the whole file system replaced ``sync_new``."""
+        """Note that a sync of the whole file system made ``sync_new`` unnecessary."""
         self._new = []
 
     def _private_folders(self) -> tuple[str, ...]:
         return (self.private, *(f"{self.private}/{name}" for name in ("stage", "keep", "out")))
 
     def sync_all(self) -> None:
-        """Make durable what an interrupted run renamed, before anything is built on it.
+        """Make the renames of an interrupted run durable, before later steps rely on them.
 
-        No earlier run has left anything in a private sub-folder that was made here. A run that removed one had synced
-        all that it put back before.
+        A work folder that this object created needs no sync: no earlier run left anything in it. A run that removed its
+        work folder had already synced everything that it put back.
         """
         if self._was_made_here:
             return
@@ -259,8 +259,8 @@ class PartitionFolder:
         """Check that krepair's own folders are folders, and its own files are files.
 
         Raises:
-            RefusedError: one is a link or something else; somebody put it there.
-            OSError: one could not be looked at.
+            RefusedError: one of them is a link or something else; another program put it there.
+            OSError: the status of one of them could not be read.
         """
         with self.tree.keeping_folders():
             self._check_no_links()
@@ -285,7 +285,7 @@ class PartitionFolder:
     # -- which file is which
 
     def is_original(self, group: Intent, name: str) -> bool:
-        """Return whether the file of this name in the partition folder is the original of this name."""
+        """Return whether the partition folder has a group's original under its own name."""
         if self._originals is None or self._originals[0] is not group:
             self._originals = (group, {state.name: state for state in group.originals})
         current = self.state(name)
@@ -297,10 +297,11 @@ class PartitionFolder:
             return True
         if not self.holds(name, original):
             return False
-        # An index that was right already is made again just so. Then the new one is here once it has left ``stage/``.
+        # A rebuilt index may be identical to a correct original, so content cannot tell them apart.
+        # Then the file here is the new index if the original is in ``keep/`` and ``stage/`` no longer has the new one.
         new = next((made for made in group.made if name in (made.name, made.name + SWAP)), None)
-        is_made_so = new is not None and replace(new, name=name) == original
-        if new is None or not is_made_so or self.state(kept) is None:
+        is_identical = new is not None and replace(new, name=name) == original
+        if new is None or not is_identical or self.state(kept) is None:
             return True
         return self.state(self.names.stage(new.name)) is not None
 
@@ -324,7 +325,7 @@ class PartitionFolder:
         )
 
     def is_committed(self, group: Intent) -> bool:
-        """Return whether an apply of the group, in the order of its intent, has passed its commit."""
+        """Return whether an apply of the group has committed, by the order of renames in the group's intent."""
         where = self.whereabouts(group)
         if where is not Whereabouts.SWAP:
             return where is Whereabouts.FINAL
@@ -334,7 +335,7 @@ class PartitionFolder:
         return self.state(self.names.stage(last)) is None and self.state(last + CLEANED) is None
 
     def staged_are_there(self, group: Intent) -> bool:
-        """Return whether each staged file still exists somewhere; a broker removes ``.cleaned``."""
+        """Return whether each staged file still exists under one of its names; a start removes ``.cleaned`` files."""
         return all(
             any(
                 self.holds(path, merged)
@@ -344,14 +345,14 @@ class PartitionFolder:
         )
 
     def holds(self, relative: str, known: FileState | None) -> bool:
-        """Return whether a path holds a known file, under whatever name; for None, whether the path is free.
+        """Return whether a path holds a known file, whatever the file's name; for None, whether the path is free.
 
-        Size and time have to be those of the file. They are not enough: a new index has the time of the old one, and
-        may have its size. So what it holds decides, wherever a digest is known.
+        Size and modification time have to be equal. They are not enough: a new index has the old one's time, and may
+        have its size. So the content is compared, too, wherever a digest is known.
 
         Raises:
             StalePlanError: something else than a regular file has the name.
-            OSError: it could not be read.
+            OSError: the file could not be read.
         """
         status = self._status(relative)
         if status is None or known is None:
@@ -364,7 +365,7 @@ class PartitionFolder:
         """Return whether a log begins with the batches that the plan saw; each log is read once per run.
 
         Raises:
-            OSError: it could not be read.
+            OSError: the log could not be read.
         """
         known = self._fronts.get(log)
         if known is None:
@@ -381,9 +382,10 @@ class PartitionFolder:
     def _is_new_log(self, path: str, group: Intent) -> bool:
         """Return whether a path holds the new log of a group.
 
-        A broker's cleaner gives its log the same time, and a name that ours has on its way. There it is read, unless
-        this run has put it there. Another plan, or a cleaner that finds nothing to clean, may make the very same log:
-        it is not ours as long as ours is still in ``stage/``, or in its place already.
+        A broker's cleaner also writes ``.cleaned`` and ``.swap`` logs, with the same modification time. So the content
+        of such a file is read, unless this run put the file there. Another plan, or a cleaner that finds nothing to
+        clean, may write an identical log. Such a log is not the group's new log while the group's new log is still in
+        ``stage/``, or already has its final name.
         """
         new, status = group.log, self._status(path)
         if status is None or not path.endswith((CLEANED, SWAP)):
@@ -396,31 +398,31 @@ class PartitionFolder:
         if not group.parts:
             return self.holds(path, new)
         if (
-            key not in self._ours
+            key not in self._verified_logs
             and status.st_size == new.size
             and has_parts(self.at(path), group.parts, self.tree)
         ):
-            self._ours.add(key)
-        return key in self._ours
+            self._verified_logs.add(key)
+        return key in self._verified_logs
 
-    # -- what steps are made of
+    # -- operations of which steps consist
 
     def changed(self, *paths: str) -> None:
-        """Note that names in the folders of these paths changed, so that a later step syncs them."""
+        """Note that names in the folders of these paths changed, so that ``sync`` will sync these folders."""
         self._dirty.update(path.rpartition("/")[0] for path in paths)
 
     def sync(self, path: str) -> None:
         """Make the names in a folder durable, if any has changed.
 
         Raises:
-            OSError: that could not be done; it counts as changed.
+            OSError: the folder could not be synced; it still counts as changed.
         """
         if path in self._dirty:
             self.disk.sync_dir(self.at(path))
             self._dirty.discard(path)
 
     def remove(self, path: str) -> None:
-        """Remove a file of ours, if it exists."""
+        """Remove a file of krepair's own, if it exists."""
         if self.tree.is_there(self.at(path)):
             self._forget(path)
             self.disk.unlink(self.at(path))
@@ -431,18 +433,18 @@ class PartitionFolder:
         self._forget(target)
         status = self._status(source)
         if status is not None and source.startswith(self.names.stage()):
-            self._ours.add(_key_of(status))
+            self._verified_logs.add(_key_of(status))
         self.disk.rename(self.at(source), self.at(target))
         self.changed(source, target)
 
     def put_over(self, source: str, target: str) -> None:
-        """Rename a file over another one, where only the target's folder has to be synced."""
+        """Rename a file over another one; only the target's folder has to be synced afterwards."""
         self._forget(target)
         self.disk.rename(self.at(source), self.at(target))
         self.changed(target)
 
     def give(self, source: str, target: str, via: str = "") -> None:
-        """Link ``source``, or copy it by way of ``via``: ``target`` is never half a file."""
+        """Give a file a second name by a link, or by a copy that is renamed from ``via`` once it is complete."""
         if via:
             self.remove(via)
             self.disk.copy(self.at(source), self.at(via))
@@ -452,10 +454,10 @@ class PartitionFolder:
             self.changed(target)
 
     def check_log(self, path: str, group: Intent) -> None:
-        """Refuse a ``.log`` that is neither the original nor the new one.
+        """Check that a ``.log``, if it exists, is an original of the group or its new log.
 
         Raises:
-            StalePlanError: it is neither.
+            StalePlanError: another program wrote this log.
         """
         current = self.state(path)
         if (
@@ -471,27 +473,29 @@ class PartitionFolder:
             )
 
     def litter(self, group: Intent) -> list[str]:
-        """Return the ``.swap`` and ``.cleaned`` of a group that exist, without those of other programs.
+        """Return the existing ``.swap`` and ``.cleaned`` files of a group, without those of other programs.
 
-        The log tells whose they are: krepair does not change one that it renames. A broker that was stopped while it
-        cleaned leaves one of its own, with its indexes beside it.
+        The ``.log.swap`` or ``.log.cleaned`` shows whose files they are: krepair's has the content of the group's new
+        log. A broker that was stopped while it cleaned leaves its own log, with the indexes beside it.
         """
         log = group.log.name
-        theirs = tuple(suffix for suffix in (CLEANED, SWAP) if self.is_of_somebody_else(log + suffix, group))
+        foreign = tuple(
+            suffix for suffix in (CLEANED, SWAP) if self.is_of_another_program(log + suffix, group)
+        )
         names = [name for name in litter_names(group) if self.state(name) is not None]
-        return [name for name in names if not name.endswith(theirs)]
+        return [name for name in names if not name.endswith(foreign)]
 
-    def is_of_somebody_else(self, path: str, group: Intent) -> bool:
+    def is_of_another_program(self, path: str, group: Intent) -> bool:
         """Return whether a ``.log.swap`` or ``.log.cleaned`` exists that is not the new log of a group."""
         return self.state(path) is not None and not self._is_new_log(path, group)
 
     def written_since(self, name: str) -> StalePlanError:
-        """Return the refusal to take back a file that another program changed or removed since apply."""
+        """Return the refusal to undo the change of a file that another program changed or removed since apply."""
         verb = "is gone" if self.state(name) is None else "was written"
         return StalePlanError(f"{self.at(name)}: {verb} since the plan was applied")
 
     def swap_of_others(self, swap: str) -> StalePlanError:
-        """Return the refusal to continue beside a foreign swap, which may hold the only records of its segments."""
+        """Return the refusal to continue beside another program's swap, which may hold the only copy of records."""
         return StalePlanError(
             f"{self.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; go on with "
             "that plan, or undo it, first; without one start the broker and stop it: it completes the swap",
@@ -499,21 +503,21 @@ class PartitionFolder:
         )
 
     def remove_litter(self, group: Intent) -> None:
-        """Remove a group's ``.swap`` and ``.cleaned``, and kept originals that a broker renamed.
+        """Remove the ``.swap``, ``.cleaned`` and ``.deleted`` files that a stopped broker left of a group's files.
 
-        Across an upgrade such a file would be renamed over a good index.
+        After an upgrade a broker since 3.0 would rename such an index swap over a good index.
         """
         for name in self.litter(group):
             self.remove(name)
         self.remove_set_aside(group)
 
     def remove_set_aside(self, group: Intent) -> None:
-        """Remove the ``.deleted`` names that a broker gave to originals, which are kept."""
+        """Remove the ``.deleted`` names that a broker gave to originals, where another name keeps the original."""
         for original in group.originals:
             aside = f"{original.name}.deleted"
             if original.name in group.copied or self.state(aside) is None:
                 continue
-            # A run that was killed while it kept the originals has not come to all of them.
+            # A run that was killed while it linked the originals into ``keep/`` has not linked all of them.
             places = [
                 path for path in (original.name, self.names.keep(original.name)) if self.holds(path, original)
             ]
@@ -527,17 +531,17 @@ class PartitionFolder:
         """Check that every ``.log`` under a name of the group is an original or the new one.
 
         Raises:
-            StalePlanError: somebody else wrote one; the message names it.
+            StalePlanError: another program wrote one of them; the message names it.
         """
         for base_offset in group.sources:
             for suffix in ("", SWAP, CLEANED):
                 self.check_log(segment_name(base_offset, ".log") + suffix, group)
 
     def check_finished(self, group: Intent) -> None:
-        """Check that the new segment is in its place and alone.
+        """Check that the files of the new segment have their final names, and that no replaced file exists.
 
         Raises:
-            StalePlanError: it is not; the message names the file.
+            StalePlanError: a new file is missing, or a replaced one exists; the message names it.
         """
         for merged in group.made:
             current = self.state(merged.name)
@@ -553,16 +557,16 @@ class PartitionFolder:
 
 
 class RootFolder(PartitionFolder):
-    """The root of a log directory: its checkpoint files, replaced one by one.
+    """Root of a log directory, whose checkpoint files are replaced one by one.
 
-    A folder of ours in the root would keep every broker from starting, so what is staged and kept lies in a sub-folder
-    of one partition folder, as the fence's files do; it has a journal of its own and lives and goes by itself. A root
-    file is replaced as an index is: kept by a hard link, then renamed over, so that every instant has the old file or
-    the new one.
+    A broker does not start if the root has a folder of krepair. So the root's staged files and backups lie in a work
+    folder of one partition folder, as the fence's files do. This work folder has its own journal, and is created and
+    removed independently of the partition's own work folder. A root file is replaced like an index: a hard link keeps
+    the original, then the new file is renamed over it, so that at every instant the old file or the new one is there.
 
     Args:
-        keeper: name of the partition folder that holds the private sub-folder.
-        plan_id: names the private sub-folder.
+        keeper: name of the partition folder that holds the root's work folder.
+        plan_id: id of the plan, which names the work folder.
     """
 
     def __init__(self, disk: Disk, log_dir: str, keeper: str, plan_id: str) -> None:
@@ -589,15 +593,15 @@ def as_partition(root: RootPlan) -> PartitionPlan:
 def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
     """Return whether one of krepair's own folders exists; an unfinished one is removed, to be created again.
 
-    A run that is killed may leave a folder that has not got its owner and mode yet: the broker's user could not undo
-    what is in it later. Such a folder is empty. One that holds something stays as it is.
+    A killed run may leave a folder without its final owner and mode, in which the broker's user could not undo anything
+    later. Such a folder is empty. A folder that holds something stays as it is.
 
     Args:
         mode: required mode.
-        owner: (uid, gid) that it has to have.
+        owner: required (uid, gid).
 
     Raises:
-        OSError: it could not be looked at, or removed.
+        OSError: the folder's status could not be read, or the folder could not be removed.
     """
     status = disk.tree.status(path)
     if status is None or not stat.S_ISDIR(status.st_mode):
@@ -614,7 +618,7 @@ def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
 
 
 def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -> bool:
-    """Refuse a file of another kind; return whether the path exists."""
+    """Check that a path is free or has a file of the right kind; return whether the path exists."""
     status = tree.status(path)
     if status is not None and not is_kind(status.st_mode):
         raise RefusedError(
@@ -624,6 +628,6 @@ def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -
     return status is not None
 
 
-def _key_of(found: os.stat_result) -> _Key:
-    """Return what identifies a file while a run holds its folder."""
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _key_of(status: os.stat_result) -> _Key:
+    """Return the key of a file that stays the same for as long as a run has the folder to itself."""
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -24,7 +24,7 @@ from krepair.commit.begin import (
     are_together,
     begin,
     check_before,
-    check_not_gone_on,
+    check_not_written_since,
     executor_of,
 )
 from krepair.commit.by_disk import has_more, logs_made, telling
@@ -798,7 +798,7 @@ class _Backward(_Run):
         if bad_copy:
             raise VerifyFailedError(bad_copy)
         executor_of(intent).check_undo(self.folder, intent, state)
-        check_not_gone_on(self.folder, change, intent, state, self.target.planned, self._logs_made)
+        check_not_written_since(self.folder, change, intent, state, self.target.planned, self._logs_made)
         if state == "committed":
             check_evidence(self.folder, self.partition, change, self.journal, self._marker())
 

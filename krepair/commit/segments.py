@@ -155,7 +155,7 @@ def _of_a_cleaner(folder: PartitionFolder, group: Intent, highest: int) -> str:
         highest: base offset up to which no ``.cleaned`` is of the plan; from there on the log tells.
     """
     log = segment_name(group.base_offset, ".log") + CLEANED
-    if folder.is_of_somebody_else(log, group):
+    if folder.is_of_another_program(log, group):
         return log
     names = map(parse_file_name, folder.file_names())
     cleaned = (name for name in names if name.state is NameState.CLEANED)

@@ -188,7 +188,7 @@ def _unlike(
 
 def _is_moved(folder: PartitionFolder, intent: Intent, path: str, made: FileState) -> bool:
     if made.name.endswith(LOG):
-        return not folder.is_of_somebody_else(path, intent)
+        return not folder.is_of_another_program(path, intent)
     return folder.holds(path, made)
 
 

@@ -147,13 +147,14 @@ def _waiting(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]
     waiting = waiting_segments(view, analysis, context.options.now_ms)
     size = sum(segment.log.size for segment in waiting)
     if size:
-        never = "" if has_cleaner_entry(view, analysis) else "; cleaner-offset-checkpoint has no line for it"
+        no_entry = "; cleaner-offset-checkpoint has no entry for this partition"
+        never = "" if has_cleaner_entry(view, analysis) else no_entry
         yield Finding(
             rule="KR108",
             partition=partition.folder,
             evidence=(
-                f"{count_text(len(waiting), 'segment')} of {size} bytes wait, and at most so much can go; "
-                f"krepair plan --fix compact says how much{never}"
+                f"{count_text(len(waiting), 'segment')} with {size} bytes in total not cleaned yet; "
+                f"krepair plan --fix compact says how many of these bytes can be removed{never}"
             ),
             bytes=size,
         )

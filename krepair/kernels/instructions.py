@@ -1,9 +1,9 @@
-"""Functions that ``words`` names, for numba: loads, products and steps of CRC-32C as single machine instructions.
+"""Compiled implementations of the functions in ``words``: loads, products and CRC-32C steps.
 
-This module loads the compiler, so it is imported only when the first kernel is called. numba has no big-endian arrays.
-So kernels take ``uint8`` arrays and load whole words at any place with these functions. CRC-32C (Castagnoli, RFC 3720)
-uses the CPU's own instruction on x86-64 (SSE 4.2) and arm64 (CRC extension), and a table on other CPUs and in some
-tests. Places are not checked here: the caller must have checked them.
+Each of them is one machine instruction. This module loads the compiler, so it is imported only when the first kernel is
+called. numba has no big-endian arrays, so kernels take ``uint8`` arrays and load whole words at any position with these
+functions. CRC-32C (Castagnoli, RFC 3720) uses the CPU's own instruction on x86-64 (SSE 4.2) and arm64 (CRC extension),
+and a table on other CPUs and in some tests. Positions are not checked here: the caller must have checked them.
 """
 
 from __future__ import annotations

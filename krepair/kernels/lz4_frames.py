@@ -1,9 +1,10 @@
-"""The content of an lz4 frame as Kafka's clients write it; ``unpacked_frames`` takes many.
+"""Decompression of one lz4 frame in the format of Kafka's clients; ``unpacked_frames`` decompresses many frames.
 
-What finds keys and what writes takes this way. The proof of a compaction unpacks by a library, so it finds a content
-that came out wrong here. A frame of another kind, or a broken one, is left to the library, too: it says what is wrong.
+The key search and the writer of new logs use these kernels. The verification of a compaction uses the lz4 library
+instead, so it detects an error made here. Unusual or damaged frames also go to the library, whose error message says
+what is wrong.
 
-Source: the lz4 block and frame formats; LZ4_decompress_safe for what is refused near the ends of a block;
+Sources: the lz4 block and frame formats; LZ4_decompress_safe for the limits near the end of a block;
 KafkaLZ4BlockOutputStream (2.2.1).
 """
 
@@ -17,7 +18,7 @@ from krepair.kernels.copying import copied, repeated
 from krepair.kernels.jit import kernel
 from krepair.kernels.words import byte_at, le64
 
-# magic, version 1 with independent blocks and no sums, blocks of at most 64 KiB, and the sum of these two
+# magic; version 1 with independent blocks and no checksums; blocks of at most 64 KiB; checksum of these two bytes
 _FRONT = np.uint64(int.from_bytes(b"\x04\x22\x4d\x18\x60\x40\x82", "little"))
 _FRONT_BYTES: Final = 7
 _FRONT_MASK = np.uint64((1 << 56) - 1)
@@ -29,7 +30,7 @@ _NO_MATCH_AT_END: Final = 12
 
 @kernel("bytes, long, long, long")
 def _long(buf: Any, at: Any, end: Any, length: Any) -> Any:
-    """Read a length that continues at a place; return (length, place after it), or -1 if it does not end."""
+    """Read the further bytes of a length; return (length, position after it); the length is -1 if it is incomplete."""
     byte = np.int64(255)
     while byte == 255:
         if at >= end:
@@ -42,7 +43,7 @@ def _long(buf: Any, at: Any, end: Any, length: Any) -> Any:
 
 @kernel("bytes, long, long, bytes, long, long")
 def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
-    """Unpack one block; return the place after its content, -1 if it is broken or does not fit."""
+    """Decompress one block; return the position after its content in ``out``, -1 if it is damaged or does not fit."""
     limit = np.int64(begins + _BLOCK_BYTES)
     stop = min(limit, np.int64(room))
     at, to = np.int64(start), np.int64(begins)
@@ -85,7 +86,10 @@ def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
 
 @kernel("bytes, long, long, bytes, long, long")
 def lz4_frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
-    """Unpack one frame; return the place after its content, -1 if it is incomplete, unusual or does not fit."""
+    """Decompress one frame; return the position after its content, or -1.
+
+    -1 means that the frame is incomplete, damaged or of another kind, or that its content does not fit.
+    """
     to = np.int64(begins)
     at = np.int64(start + _FRONT_BYTES)
     if at + 4 > end or le64(buf, start) & _FRONT_MASK != _FRONT:

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from krepair.commit.begin import check_not_gone_on, executor_of
+from krepair.commit.begin import check_not_written_since, executor_of
 from krepair.commit.by_disk import logs_made
 from krepair.commit.folder import PartitionFolder, RootFolder
 from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, Journal
@@ -277,7 +277,7 @@ def _obstacle_of(
             try:
                 executor_of(intent).check_undo(folder, intent, state)
                 if change_id in changes:
-                    check_not_gone_on(folder, changes[change_id], intent, state, planned, made)
+                    check_not_written_since(folder, changes[change_id], intent, state, planned, made)
             except StalePlanError as error:
                 return error.message
     freed = next((change_id for change_id, state in journal.states.items() if state == "freed"), "")

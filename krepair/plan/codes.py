@@ -76,7 +76,7 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
     ),
     "fails-to-start": CodeInWords(
         "a start that succeeds as the files are would fail after the changes",
-        "--broker-version, if that start is of another version; else mend with fewer fixes",
+        "--broker-version, if that start is of another version; otherwise plan fewer fixes",
     ),
     "unreadable": CodeInWords(
         "the operating system could not read a file; that is never taken for damage",
@@ -163,7 +163,8 @@ RISKS: Final[Mapping[str, CodeInWords]] = {
         "undo before the broker starts, if one happened",
     ),
     "in-sync-only": CodeInWords(
-        "that replicas are in sync proves less than their logs would", "--replicas reads the logs"
+        "the only evidence is that replicas are in sync; their logs would prove more",
+        "--replicas reads the logs",
     ),
     "mtimes-copied": CodeInWords(
         "modification times look copied, and they are the clock for markers and tombstones", _ASK
@@ -178,7 +179,8 @@ RISKS: Final[Mapping[str, CodeInWords]] = {
         "apply frees the originals once the new files are verified", "such a change has no undo"
     ),
     "comes-back": CodeInWords(
-        "the cause stays: the space that comes back is used again", "upgrade, or restart the cleaner"
+        "the cause of the growth is not removed: the log will fill the freed space again",
+        "upgrade, or restart the cleaner",
     ),
     "horizon-forced": CodeInWords(
         "the delete horizon is later than delete.retention.ms promises to readers", _ASK

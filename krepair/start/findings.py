@@ -65,7 +65,7 @@ class Starting(NamedTuple):
     Attributes:
         findings: findings about this directory, each with its effect on the start.
         refused: reason why the broker does not start, or starts without this directory; empty if the directory loads.
-        ends_all: reason why the broker does not start even with several log directories; empty if it does.
+        ends_broker: reason why the broker does not start even with several log directories; empty if it does.
         aside: folder -> reason why the start puts the folder aside.
         all_aside: reason why the partitions of all directories are put aside, or empty.
         cuts_metadata: True if the start truncates the metadata log.
@@ -75,7 +75,7 @@ class Starting(NamedTuple):
 
     findings: tuple[Finding, ...] = ()
     refused: str = ""
-    ends_all: str = ""
+    ends_broker: str = ""
     aside: Mapping[str, str] = {}
     all_aside: str = ""
     cuts_metadata: bool = False
@@ -135,7 +135,7 @@ def starting_of(
     return Starting(
         findings=(*findings, *(finding for finding, _ in refusals)),
         refused=ended or by_effect[StartEffect.DIRECTORY],
-        ends_all=ended,
+        ends_broker=ended,
         aside={
             finding.partition: finding.evidence
             for finding in findings
@@ -199,22 +199,22 @@ def _refusals(
     """Yield each cause that keeps a broker from starting, as a finding and as a short reason (KR803)."""
     view, limits = context.view, limits_of_host(context.options.config)
     refused: dict[Cause, list[str]] = {}
-    ends_all: dict[Cause, list[str]] = {}
+    ending: dict[Cause, list[str]] = {}
     for version in versions:
         for cause in (
             *causes_of_refusal(view, analyses, root.metadata, version),
             *causes_of_limits(view, others, limits, version),
         ):
-            name, same = ".".join(map(str, version)), cause._replace(ends_all=False)
+            name, same = ".".join(map(str, version)), cause._replace(ends_broker=False)
             refused.setdefault(same, []).append(name)
-            ends_all.setdefault(same, []).extend([name] * cause.ends_all)
+            ending.setdefault(same, []).extend([name] * cause.ends_broker)
     for cause, names in refused.items():
         finding = Finding(
             rule="KR803",
             partition=cause.partition,
             file=cause.file,
-            evidence=f"{_do_not_start(names)}: {cause.text}{_with_others(names, ends_all[cause])}",
-            start=StartEffect.ENDS if ends_all[cause] else StartEffect.DIRECTORY,
+            evidence=f"{_do_not_start(names)}: {cause.text}{_with_others(names, ending[cause])}",
+            start=StartEffect.ENDS if ending[cause] else StartEffect.DIRECTORY,
         )
         yield finding, cause.text
 
@@ -225,13 +225,13 @@ def _do_not_start(versions: Sequence[str]) -> str:
     return f"brokers {', '.join(versions)} do not start"
 
 
-def _with_others(refused: Sequence[str], ends_all: Sequence[str]) -> str:
+def _with_others(refused: Sequence[str], ending: Sequence[str]) -> str:
     """Return the clause about a broker with several log directories; empty if that broker starts with the others."""
-    if not ends_all:
+    if not ending:
         return ""
-    if len(ends_all) == len(refused):
+    if len(ending) == len(refused):
         return "; it ends a broker with several log directories, too"
-    return f"; {_do_not_start(ends_all)} with several log directories, either"
+    return f"; {_do_not_start(ending)} with several log directories, either"
 
 
 def retention_findings(

@@ -101,7 +101,7 @@ def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
 def _with_deletions(line: ForecastLine, deletions: Deletions) -> ForecastLine:
     """Add the segments that retention deletes to a line; a refusal or truncation keeps its own keyword."""
     if deletions.if_delete:
-        text = f"{line.text}; its cleanup.policy is not known, so nothing is foretold of retention"
+        text = f"{line.text}; its cleanup.policy is not known, so the forecast does not include retention"
         return replace(line, text=text)
     names = ", ".join(offset_name(base) for base in deletions.expected)
     text = f"{line.text}; then retention deletes {count_text(len(deletions.expected), 'segment')}: {names}"
@@ -120,8 +120,8 @@ def with_another(lines: Sequence[ForecastLine], log_dir: str, other: Starting) -
         other: outcome of the start in the other directory, which may end the broker or put all partitions aside.
     """
     line: Callable[[str, str], ForecastLine]
-    if other.ends_all:
-        line, text = refusal_line, f"{other.ends_all} (in {log_dir})"
+    if other.ends_broker:
+        line, text = refusal_line, f"{other.ends_broker} (in {log_dir})"
     elif other.all_aside:
         line = partial(aside_line, deletes=other.deletes)
         text = f"{other.all_aside} (in {log_dir})"

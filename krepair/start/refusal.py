@@ -1,4 +1,4 @@
-"""Causes that keep a broker of a version from starting, or degrade it; seen on 2.2.1, 3.9.2 and 4.3.1."""
+"""Causes that keep a broker from starting, or make it start degraded; observed on 2.2.1, 3.9.2 and 4.3.1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from krepair.start.loaded import simulated_of
 
 RESETS_UNPARSABLE_SINCE = (3, 9, 0)
 CHECKS_EPOCHS_ON_LOADING = (2, 8, 0)
-GOES_ON_WITHOUT_A_DIRECTORY = (3, 9, 0)
+SURVIVES_A_LOST_DIRECTORY = (3, 9, 0)
 """First version that survives I/O errors: 2.2.1 and 2.8.2 end at any error while loading, 3.9.2 and 4.3.1 do not."""
 MAPS_INDEXES_LAZILY = (2, 3, 0)
 """Fix version of KAFKA-7283: earlier brokers map the indexes of every segment."""
@@ -44,7 +44,7 @@ _WITHOUT_IT = {
     CLEANER_CHECKPOINT: "the broker runs, but its cleaner is dead",
 }
 READ_IN_ROOT: Final = frozenset({*_WITHOUT_IT, META_PROPERTIES})
-"""Files of the root that a start reads."""
+"""Names of the root's files that a start reads."""
 
 
 class RootFacts(NamedTuple):
@@ -73,15 +73,15 @@ class Cause(NamedTuple):
 
     Attributes:
         partition: folder name, or empty for the root of the log directory.
-        file: name of the file or folder that is the cause.
-        text: reason for the refusal, in words.
-        ends_all: True if a broker with several log directories ends too, instead of starting without this one.
+        file: name of the file or folder that causes the refusal.
+        text: reason for the refusal, as it is printed.
+        ends_broker: True if a broker with several log directories ends too, instead of starting without this one.
     """
 
     partition: str
     file: str
     text: str
-    ends_all: bool = False
+    ends_broker: bool = False
 
 
 def causes_of_refusal(
@@ -102,13 +102,13 @@ def causes_of_refusal(
                 partition.folder,
                 name,
                 f"{partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
-                ends_all=True,
+                ends_broker=True,
             )
     for partition in (*(analysis.partition for analysis in analyses), *view.marked):
         for segment in partition.segments:
             if segment.log.size > LARGEST_LOG_BYTES:  # FileRecords (2.2.1, 3.9.0) throws
                 text = f"{partition.folder}/{segment.log.name} has 2 GiB or more, which no broker opens"
-                yield Cause(partition.folder, segment.log.name, text, ends_all=True)
+                yield Cause(partition.folder, segment.log.name, text, ends_broker=True)
     for analysis in analyses:
         epochs = analysis.result(EPOCHS_RESULT)
         yield from _epochs_refused(analysis.partition, None if epochs is None else epochs.recorded, version)
@@ -123,16 +123,16 @@ def causes_of_refusal(
             if isinstance(content, Damage):
                 text = f"{name}/{PARTITION_METADATA} cannot be read by a broker"
                 # An empty file ends the broker; any other damage only takes the directory offline.
-                yield Cause(name, PARTITION_METADATA, text, ends_all=not content.length)
+                yield Cause(name, PARTITION_METADATA, text, ends_broker=not content.length)
 
 
 def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Iterator[Cause]:
     for entry in view.foreign:
         if entry.kind == "folder":
             text = f"folder {entry.name} in the root is no partition"
-            yield Cause("", entry.name, text, ends_all=True)
+            yield Cause("", entry.name, text, ends_broker=True)
     for name, text in marked_refusals(view, version):
-        yield Cause("", name, text, ends_all=True)
+        yield Cause("", name, text, ends_broker=True)
     meta = _meta_refused(view, metadata, version)
     if meta:
         yield Cause("", META_PROPERTIES, meta)
@@ -143,7 +143,7 @@ def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Itera
         starts_first = checkpoint.file.name == REPLICATION_CHECKPOINT and (
             version is None or version < KRAFT_SINCE
         )
-        full_text = f"{text} (2.x starts, and stops when it comes to it)" if starts_first else text
+        full_text = f"{text} (2.x starts, but stops as soon as it reads the file)" if starts_first else text
         yield Cause("", checkpoint.file.name, full_text)
 
 
@@ -161,22 +161,22 @@ def _epochs_refused(partition: Partition, recorded: Recorded | None, version: Ve
     recorded = read_epochs_file(partition).recorded if recorded is None else recorded
     folder, name = partition.folder, LEADER_EPOCH_CHECKPOINT
     if not recorded.broker_reads:
-        ends_all = recorded.ends_broker or _ends_at_any_error(version)
-        yield Cause(folder, name, f"{folder}/{name} cannot be read by a broker", ends_all)
+        ends_broker = recorded.ends_broker or _ends_at_any_error(version)
+        yield Cause(folder, name, f"{folder}/{name} cannot be read by a broker", ends_broker)
     elif (version is None or version >= CHECKS_EPOCHS_ON_LOADING) and any(
         min(entry) < 0 for entry in recorded.entries
     ):
         text = f"{folder}/{name} has a negative number, which a broker since 2.8 does not load"
-        yield Cause(folder, name, text, ends_all=True)
+        yield Cause(folder, name, text, ends_broker=True)
 
 
 def _ends_at_any_error(version: Version) -> bool:
     """Return True if any error while loading a partition ends the broker, as in 2.2.1 or maybe an unknown version."""
-    return version is None or version < GOES_ON_WITHOUT_A_DIRECTORY
+    return version is None or version < SURVIVES_A_LOST_DIRECTORY
 
 
 def _indexes_refused(view: LogDir, analysis: PartitionAnalysis, version: Version) -> Iterator[Cause]:
-    """Yield index files too long to map; from 2.3 on only recovered and active segments have theirs mapped."""
+    """Yield index files too long to map; since 2.3 a start maps only indexes of recovered and active segments."""
     partition = analysis.partition
     point = view.recovery_point.offsets.get(partition.key, 0)
     for segment, end in partition.segments_with_ends():
@@ -190,7 +190,7 @@ def _indexes_refused(view: LogDir, analysis: PartitionAnalysis, version: Version
 
 
 def _start_fails(analysis: PartitionAnalysis, version: Version) -> Iterator[Cause]:
-    """Yield the failure of the simulated start; for an unknown version that of the oldest version that fails."""
+    """Yield the failure of the simulated start; for an unknown version, that of the oldest version that fails."""
     simulated = simulated_of(analysis)
     outcomes = [simulated[version]] if version is not None and version in simulated else []
     if version is None:
@@ -210,7 +210,7 @@ def _is_reset(checkpoint: OffsetCheckpoint, version: Version) -> bool:
 def reservations(view: LogDir, version: Version) -> str:
     """Describe what a broker loses by starting with an unparsable checkpoint, or return an empty text."""
     texts = [
-        f"{checkpoint.file.name} holds something that is no number: {_WITHOUT_IT[checkpoint.file.name]}"
+        f"{checkpoint.file.name} contains a value that is not a number: {_WITHOUT_IT[checkpoint.file.name]}"
         for checkpoint in (view.recovery_point, view.log_start, view.cleaner, view.high_watermark)
         if checkpoint.file is not None and not checkpoint.broker_reads and _is_reset(checkpoint, version)
     ]
@@ -218,7 +218,7 @@ def reservations(view: LogDir, version: Version) -> str:
 
 
 def forgotten_epochs(view: LogDir, analysis: PartitionAnalysis) -> str:
-    """Describe the fate of a leader epoch history that is not on disk, or return an empty text."""
+    """Describe what a start makes of leader epochs that no file records; return an empty text if there are none."""
     epochs = analysis.result(EPOCHS_RESULT)
     if epochs is None or epochs.left or epochs.recorded.entries or not epochs.merged.entries:
         return ""

@@ -126,7 +126,7 @@ def test_check_names_no_keys_that_an_open_transaction_keeps(
     log_dir = directory.write()
     (one,) = check([str(log_dir)], options(tmp_path, "changelog")).log_dirs
     found = [finding for finding in one.findings if finding.rule == "KR108"]
-    assert [finding.evidence.partition(" of ")[0] for finding in found] == ["8 segments"] * told
+    assert [finding.evidence.partition(" with ")[0] for finding in found] == ["8 segments"] * told
     (planned,) = make_plan(str(log_dir), options(tmp_path, "changelog")).partitions
     assert bool(planned.changes) or not told
 
@@ -141,7 +141,7 @@ def test_check_names_a_log_of_few_segments_that_no_cleaner_has_ever_seen(tmp_pat
     assert partition.log_bytes_after < 25_000
     # At most so much can go, and no promise.
     assert partition.log_bytes_before - partition.log_bytes_after <= found.bytes < partition.log_bytes_before
-    assert "cleaner-offset-checkpoint has no line for it" in found.evidence
+    assert "cleaner-offset-checkpoint has no entry for this partition" in found.evidence
     # With a line the same log waits for the ratio of its dirty part, which a living cleaner may do, too.
     (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\nc-lat 0 1\n")
     (one,) = check([str(log_dir)], given).log_dirs

@@ -109,7 +109,7 @@ def test_a_partition_whose_start_was_not_simulated_is_not_known(
     assert {expected for folder, expected in said.items() if folder != METADATA} == {"unknown"}
 
 
-@pytest.mark.parametrize("field", ["refused", "not_known", "ends_all"])
+@pytest.mark.parametrize("field", ["refused", "not_known", "ends_broker"])
 def test_what_is_not_known_of_one_directory_is_not_known_of_its_broker(field: str) -> None:
     lines = (
         forecasts.aside_line("a-0", "why"),
@@ -117,7 +117,7 @@ def test_what_is_not_known_of_one_directory_is_not_known_of_its_broker(field: st
     )
     other = Starting(**{field: "it could not be read"})
     after = forecasts.with_another(lines, "/other", other)
-    expected = {"refused": "start", "not_known": "unknown", "ends_all": "refuse"}[field]
+    expected = {"refused": "start", "not_known": "unknown", "ends_broker": "refuse"}[field]
     assert [one.expected for one in after] == ["stray", expected]
 
 

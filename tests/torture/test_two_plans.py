@@ -64,7 +64,7 @@ def wrong():
     return any(two_plans.Episode(runner, known, case, work).play() for case in cases)
 sound = wrong()
 rewrite._check_swap_is_ours = lambda *_: None
-PartitionFolder.is_of_somebody_else = lambda *_: False
+PartitionFolder.is_of_another_program = lambda *_: False
 ready._check_no_other_plan = lambda *_: None
 stack.Stack.check = lambda *_: None
 partition.ask = lambda *_: Answer()

@@ -33,18 +33,23 @@ _PAGE_ROWS: Final = 22
 _WORST: Final = 5
 _PAGE_WIDTH: Final = 120
 _PLACES: Final = 9
-"""Width in columns of a number of bytes."""
+"""Width in columns of the cell with a number of bytes."""
 
 
-class _Asked(NamedTuple):
-    """Wanted part of a report: options as typed, and columns of the terminal; 0 if it goes into a file."""
+class _PageRequest(NamedTuple):
+    """Requested part of a report, and the place of the page.
+
+    Attributes:
+        options: options as they were typed.
+        width: columns of the terminal; 0 if the page goes into a file.
+    """
 
     options: Options
     width: int
 
     @property
     def screen(self) -> bool:
-        """True if the page has to fit a screen."""
+        """True if the page goes to a terminal and has to fit its screen."""
         return bool(self.width) and not self.options.every
 
 
@@ -53,21 +58,21 @@ def check_view(
 ) -> View:
     """Build the page of ``check``.
 
-    On a terminal the verdict and the next command come last, where the eye is; in a file they come first.
+    On a terminal the verdict and the next command come last, just above the prompt; in a file they come first.
 
     Args:
         options: options as they were typed.
         width: columns of the terminal; 0 if the page goes into a file.
         browser: True to put the rows by rule into a table, which a browser fits to its window.
     """
-    request = _Asked(options or Options(), width)
+    request = _PageRequest(options or Options(), width)
     return View(title="krepair check", sections=tuple(_sections(report, request, browser=browser)))
 
 
-def _sections(report: CheckReport, request: _Asked, *, browser: bool) -> Iterator[Section]:
+def _sections(report: CheckReport, request: _PageRequest, *, browser: bool) -> Iterator[Section]:
     rule, every = request.options.rule, request.options.every
     verdict_section = Section(
-        title="Verdict", lines=(*verdict(report), *_of_a_later_version(request.options))
+        title="Verdict", lines=(*verdict(report), *_untested_version_warning(request.options))
     )
     rules = [row for row in rules_of(report) if not rule or row.rule == rule]
     if not request.screen:
@@ -95,8 +100,8 @@ def _sections(report: CheckReport, request: _Asked, *, browser: bool) -> Iterato
     yield Section(title="Next", commands=_typed(report.next_command))
 
 
-def _of_a_later_version(options: Options) -> Iterator[str]:
-    """Yield a warning for a broker version later than all tested ones, with what the forecast assumes."""
+def _untested_version_warning(options: Options) -> Iterator[str]:
+    """Yield a warning that names the version of the forecast, if the broker's version is later than all tested ones."""
     version = options.broker_version
     if later := why_not_tried(version):
         latest = ".".join(map(str, LATEST_TRIED))
@@ -104,7 +109,7 @@ def _of_a_later_version(options: Options) -> Iterator[str]:
 
 
 def _typed(command: Next) -> tuple[Next, ...]:
-    """Return a command, preceded by the one that writes the file that it reads; nothing if there is none."""
+    """Return the commands to type: if the command reads an evidence file, the one that writes this file comes first."""
     if not command:
         return ()
     return (DESCRIBE, command) if is_with_evidence(command) else (command,)
@@ -114,13 +119,13 @@ def _typed(command: Next) -> tuple[Next, ...]:
 
 
 def _none_of(code: str) -> str:
-    """Say that a rule was not met, and name the other command if only that looks for it."""
+    """Return the sentence that a rule has no findings, with the command that looks for it if ``check`` does not."""
     command = RULES[code].command
     other = "" if command == CHECK else f" Only {command} looks for it."
     return f"No finding of {code}.{other}"
 
 
-def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], request: _Asked) -> Section:
+def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], request: _PageRequest) -> Section:
     dirs = report.log_dirs
     where = dirs[0].log_dir if len(dirs) == 1 else count_text(len(dirs), "log directory", "log directories")
     partitions = count_text(sum(len(log_dir.partitions) for log_dir in dirs), "partition")
@@ -148,10 +153,10 @@ def _table_by_rule(report: LogDirReport) -> Section:
     )
 
 
-def _rule_lines(rules: Sequence[RuleSummary], request: _Asked) -> Iterator[str]:
+def _rule_lines(rules: Sequence[RuleSummary], request: _PageRequest) -> Iterator[str]:
     if not rules:
         return
-    # That the directory is in use takes a line of the verdict.
+    # The warning that the directory is in use takes one line of the verdict.
     most = _SCREEN_ROWS - any(rule.rule == IN_USE for rule in rules) if request.screen else _PAGE_ROWS
     width = request.width or _PAGE_WIDTH
     lines = [_rule_line(rule, width) for rule in rules]
@@ -177,7 +182,7 @@ def _rule_line(rule: RuleSummary, width: int) -> list[str]:
 
 
 def _fitting(lines: Sequence[Sequence[str]], most: int) -> int:
-    """Return how many rows fit into a number of lines, one at least."""
+    """Return how many rows fit into ``most`` lines, at least one."""
     taken = list(accumulate(map(len, lines)))
     return max(sum(count <= most for count in taken), 1)
 
@@ -213,23 +218,23 @@ def _forecast_summed(dirs: Sequence[LogDirReport]) -> Section:
     )
     return Section(
         title="What the next start would do (--all lists each partition)",
-        lines=(held_text(dirs), *_not_known_text(dirs)) if sums else (),
+        lines=(held_text(dirs), *_unknown_policy_text(dirs)) if sums else (),
         table=table_of("expected | # partitions | # bytes to read | which, why", rows),
     )
 
 
-def _not_known_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
+def _unknown_policy_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
     names = [name for log_dir in dirs for name in log_dir.retention_not_known]
     if names:
-        known = f"cleanup.policy is not known of {names_text(names)}"
-        yield f"{known}: nothing is foretold of retention there. {WHAT_TELLS}."
+        unknown = f"cleanup.policy is not known for {names_text(names)}"
+        yield f"{unknown}: the forecast does not include retention there. {WHAT_TELLS}."
 
 
 # -- each row
 
 
 def _rows(report: CheckReport, rule: str) -> Iterator[Section]:
-    """Yield each finding with its command on a line of its own."""
+    """Yield each finding as a section, with its command on a separate line."""
     for log_dir in report.log_dirs:
         listed: set[Next] = set()
         for finding in log_dir.findings:
@@ -337,7 +342,7 @@ def _space_text(report: LogDirReport) -> str:
 # -- the verdict: a few lines
 
 _MANY_FILES: Final = 10_000
-"""Number of files from which the started broker may reach a limit of the host."""
+"""Number of open or mapped files from which a broker may reach a limit of the host."""
 _DOES: Final[dict[Expected, tuple[str, str]]] = {
     "stray": ("is put aside (-stray)", "are put aside (-stray)"),
     "delete": ("loses segments", "lose segments"),
@@ -346,16 +351,16 @@ _DOES: Final[dict[Expected, tuple[str, str]]] = {
     "unknown": ("could not be judged", "could not be judged"),
     "start": ("just starts", "just start"),
 }
-"""What happens to one partition, and to several."""
+"""Forecast -> verb phrases for one partition and for several."""
 
 
 def rules_of(report: CheckReport) -> tuple[RuleSummary, ...]:
-    """Sum up the rules of all log directories together."""
+    """Sum up the findings of all log directories by rule."""
     return by_rule(finding for log_dir in report.log_dirs for finding in log_dir.findings)
 
 
 def verdict(report: CheckReport) -> tuple[str, ...]:
-    """Return the verdict as a few short lines."""
+    """Return the few lines that sum up the findings and the next start."""
     rules = rules_of(report)
     lines = [
         *_in_use(report.log_dirs),
@@ -371,19 +376,21 @@ def verdict(report: CheckReport) -> tuple[str, ...]:
     return tuple(lines)
 
 
-_OF_ZOOKEEPER: Final = frozenset(release_of(release) for release in RELEASES if release < KRAFT_SINCE)
-"""Versions that read only directories of ZooKeeper."""
+_ZOOKEEPER_ONLY_VERSIONS: Final = frozenset(
+    release_of(release) for release in RELEASES if release < KRAFT_SINCE
+)
+"""Versions that read only log directories of clusters with ZooKeeper."""
 
 
 def _versions(report: CheckReport) -> Iterator[str]:
-    """Return the oldest and the newest version that can read the directories."""
+    """Yield the versions that can start on the directories, and a warning if ZooKeeper decides too."""
     oldest, newest = report.oldest_version, report.newest_version
     if oldest:
         versions = f"Kafka {oldest}" if oldest == newest else f"Kafka {oldest} to {newest}"
         known = f"of {release_of(RELEASES[0])} to {release_of(RELEASES[-1])}"
         yield f"Versions: {versions} can start on it, {known}."
     clusters = {log_dir.cluster_id for log_dir in report.log_dirs} - {""}
-    if clusters and oldest in _OF_ZOOKEEPER:
+    if clusters and oldest in _ZOOKEEPER_ONLY_VERSIONS:
         yield (
             f"ZooKeeper was not asked: where its cluster.id is not {names_text(sorted(clusters))}, a broker since 2.4 "
             "does not start. Then restore the data of ZooKeeper: without it no topic is known, whatever "
@@ -400,7 +407,7 @@ def _in_use(dirs: Sequence[LogDirReport]) -> Iterator[str]:
 
 
 def _start_fails(dirs: Sequence[LogDirReport]) -> Iterator[str]:
-    """Yield that the broker will not start, or that it marks partitions as stray."""
+    """Yield a warning if the broker will not start, or will rename partitions to ``-stray``."""
     lines = [line for log_dir in dirs for line in log_dir.forecast]
     refused = next((line for line in lines if line.expected == "refuse"), None)
     strays = [line.partition for line in lines if line.expected == "stray"]
@@ -416,7 +423,7 @@ def _worst(rules: Sequence[RuleSummary]) -> str:
         return "Nothing found."
     worst = rules[0]
     if worst.severity is Severity.INFORMATION:
-        return f"Nothing to mend; {count_text(sum(rule.findings for rule in rules), 'remark')}."
+        return f"Nothing to repair; {count_text(sum(rule.findings for rule in rules), 'remark')}."
     alike = [rule for rule in rules if rule.severity is worst.severity]
     codes = ", ".join(rule.rule for rule in alike[:3]) + (" and more" if len(alike) > 3 else "")
     # A rule without partitions concerns the directory as a whole.
@@ -470,7 +477,7 @@ def _start_space(dirs: Sequence[LogDirReport]) -> str:
 
 
 def _start_files(dirs: Sequence[LogDirReport]) -> str:
-    """Describe how many new files the start cannot create, in the directory that lacks most; empty for none."""
+    """Describe the lack of inodes in the directory that lacks most new files; empty if none lacks any."""
     worst = max(dirs, key=_lacks_files)
     if not _lacks_files(worst):
         return ""
@@ -483,7 +490,7 @@ def _lacks_files(report: LogDirReport) -> int:
 
 
 def held_text(dirs: Sequence[LogDirReport]) -> str:
-    """Describe how many files the broker holds open once it has started."""
+    """Describe how many files the started broker holds open and maps."""
     opens, maps = (
         sum(log_dir.start_opens_files for log_dir in dirs),
         sum(log_dir.start_maps_files for log_dir in dirs),
