@@ -1,7 +1,7 @@
-"""Mapping on Spark: a small DataFrame of work items in, Arrow rows of results out; log bytes never travel.
+"""Mapping on Spark: a small DataFrame of work items goes in, Arrow rows of results come out; log bytes never travel.
 
-Only DataFrame calls are used. Speculation is off: a duplicated task would only waste work, since tasks stage privately
-and one process commits.
+This module uses only DataFrame calls. Speculation is off: a duplicated task would only waste work, since tasks stage
+privately and one process commits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from krepair.errors import RefusedError
 from krepair.next_command import INLINE
 
 _EACH_BYTES: Final = 1 << 20
-"""Fixed cost of an item, as bytes: files are opened, results travel."""
+"""Fixed cost of an item, expressed in bytes, for opening files and sending results."""
 _TASK_BYTES: Final = 64 << 20
 _LEAST_TASKS: Final = 64
 _TASKS_PER_CORE: Final = 4
@@ -49,8 +49,8 @@ def bundled(sizes: Sequence[int], cores: int) -> list[range]:
         cores: number of cores that work at the same time.
 
     Returns:
-        The item indexes of each task. There are enough tasks to use all cores and to repeat one at little cost; beyond
-        that a task has about 64 MiB, with 1 MiB added to the bytes of each item.
+        The item indexes of each task. There are enough tasks to use all cores and to repeat a task at little
+        cost. Beyond that number a task has about 64 MiB, with 1 MiB added to the bytes of each item.
     """
     if not sizes:
         return []
@@ -109,7 +109,7 @@ def run_waves(
 
 
 def _end_all(under_way: set[Future[_Answer]], cancel: Callable[[], None]) -> None:
-    """Cancel until all waves have ended: one whose job begins after a cancel would wait for workers forever."""
+    """Cancel again and again until all waves have ended: a job begun after a cancel would wait for workers forever."""
     while under_way:
         cancel()
         _, under_way = wait(under_way, LOOK_EVERY_S)
@@ -117,9 +117,9 @@ def _end_all(under_way: set[Future[_Answer]], cancel: Callable[[], None]) -> Non
 
 SAID_AFTER_S: Final = 20.0
 GIVEN_UP_AFTER_S: Final = 60.0
-"""Seconds without any worker since the start."""
+"""Seconds without any worker since the start, after which the run gives up."""
 LOST_AFTER_S: Final = 300.0
-"""Seconds after the loss of all workers, whose hosts may be restarting."""
+"""Seconds after the loss of all workers before the run gives up; their hosts may be restarting."""
 WHAT_TO_DO: Final = "start a worker that has a free core and {memory} of memory, and can reach this host"
 """Advice for the operator; ``memory`` is what each executor requests."""
 OR_STOP: Final = ", or stop this command (Ctrl-C) and type it again with --engine inline"
@@ -131,7 +131,7 @@ class WorkerWatch:
     Args:
         master: Spark master URL, for messages.
         count: function that returns the number of workers, -1 if unknown.
-        say: function that shows one line to a person.
+        say: function that shows one line to the operator.
         memory: memory that each executor requests, for messages.
         clock: function that returns seconds; tests replace it.
     """
@@ -258,7 +258,7 @@ def start_session(master: str) -> SparkSession:
 
 
 def slow_start_text(master: str) -> str:
-    """Return the message for a slow start of Spark; a local one has no workers to start."""
+    """Return the message for a slow start of Spark; a local session has no workers to start."""
     if master.startswith("local"):
         return (
             "Spark has not started yet: on a busy machine it takes a while; --engine inline does without it"
@@ -284,7 +284,7 @@ class SparkEngine(Engine):
 
     Args:
         master: URL of the Spark master.
-        why: reason for Spark, for the report.
+        why: reason why Spark is used, for the report.
         progress: receiver of each job's progress, see ``Engine``.
     """
 
@@ -293,7 +293,7 @@ class SparkEngine(Engine):
         self.master = master
         self._is_local = master.startswith("local")
         self._nonce: Nonce | None = None
-        self._blind = set[str]()
+        self._hosts_without_files = set[str]()
         with _logged_after(_REACHING_LOGGED_AFTER_S, slow_start_text(master)):
             self.session = start_session(master)
         if self.session.conf.get("spark.speculation", "false") == "true":
@@ -305,8 +305,8 @@ class SparkEngine(Engine):
         """Yield results as they arrive; this host repeats what a worker could not do or did with other files.
 
         Raises:
-            RefusedError: no worker was there for a long time, locks do not reach a worker that is to write, or Spark
-                failed.
+            RefusedError: no worker was available for a long time, a worker that must write does not see the locks, or
+                Spark failed.
         """
         bundles = self._bundles([item.bytes_to_read for item in items])
         waves = [bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)]
@@ -326,7 +326,7 @@ class SparkEngine(Engine):
         """Return whether a worker's result is what this host would produce.
 
         Raises:
-            RefusedError: locks do not reach that worker, so nothing would keep away a broker started there.
+            RefusedError: the worker does not see the locks, so nothing would stop a broker that is started there.
         """
         result = done.result
         if _could_not_read(result):
@@ -340,8 +340,8 @@ class SparkEngine(Engine):
             )
         if result.kind != "sees other files":
             return True
-        if result.host not in self._blind:
-            self._blind.add(result.host)
+        if result.host not in self._hosts_without_files:
+            self._hosts_without_files.add(result.host)
             _LOG.warning("krepair: host %s: %s; this host does its work", result.host, result.why)
         return False
 
@@ -359,7 +359,7 @@ class SparkEngine(Engine):
                 self._nonce = None
 
     def _bundles(self, sizes: Sequence[int]) -> list[range]:
-        """Bundle items into tasks, the largest first, so that no large one runs alone at the end."""
+        """Bundle items into tasks, the largest first, so that no large task runs alone at the end."""
         return sorted(
             bundled(sizes, self._parallelism()),
             key=lambda members: -sum(sizes[member] for member in members),
@@ -368,12 +368,14 @@ class SparkEngine(Engine):
     def _table(
         self, function: Callable[[Any], Any], items: Sequence[WorkItem], wave: Sequence[range]
     ) -> pa.Table:
-        """Build the table of a wave, one row per bundle; it is pickled when sent, so the driver holds few."""
+        """Build the table of a wave, one row per bundle; rows are pickled only when sent, so the driver holds few."""
         rows, listed = [], Listed()
         for indexes in wave:
-            some = [(index, items[index]) for index in indexes]
-            expected = None if self._is_local else seen_here((item for _, item in some), self._nonce, listed)
-            rows.append({"bundle": pickle.dumps(Bundle(function, some, expected))})
+            bundle_items = [(index, items[index]) for index in indexes]
+            expected = (
+                None if self._is_local else seen_here((item for _, item in bundle_items), self._nonce, listed)
+            )
+            rows.append({"bundle": pickle.dumps(Bundle(function, bundle_items, expected))})
         return pa.Table.from_pylist(rows, schema=ITEM_ARROW)
 
     def frame(self, table: pa.Table) -> DataFrame:

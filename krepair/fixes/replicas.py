@@ -610,8 +610,8 @@ def _read(log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
         )
     replica = Replica.of(log.broker, log.state, headers)
     transactions = headers.transactions
-    if replica.hidden:
-        transactions = without_end(replica.transactions, replica.hidden).tobytes()
+    if replica.damaged_ranges:
+        transactions = without_end(replica.transactions, replica.damaged_ranges).tobytes()
     return ReadReplica(log, replica, replace(log.item(), transactions=transactions))
 
 

@@ -1,6 +1,6 @@
 """Fix ``tail``: map damaged logs, report what each repair costs, and plan the repair.
 
-A torn tail is cut. Any other damage is repaired only by a consent that names it.
+The fix cuts a torn tail. It repairs other damage only if a consent names that damage.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def damage_findings(log_dir: LogDir, analysis: PartitionAnalysis) -> Iterator[Fi
 
 
 def damage_that_stays(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, list[Finding]]:
-    """Return folder -> findings on damage that counts, in logs that no proposed change removes or repairs."""
+    """Return folder -> findings that count, on damage in logs that no proposed change removes or repairs."""
     damaged_partitions = {
         analysis.partition.folder: analysis
         for analysis in analyses
@@ -181,11 +181,11 @@ def damage_that_stays(context: Context, analyses: Sequence[PartitionAnalysis]) -
     map_damaged_logs(context, [analysis for analysis in damaged_partitions.values() if not maps_of(analysis)])
     by_folder = {}
     for folder, analysis in damaged_partitions.items():
-        taken = {log_name(base) for change in analysis.changes for base in change.segments}
+        changed_logs = {log_name(base) for change in analysis.changes for base in change.segments}
         stay = [
             finding
             for finding in damage_findings(context.view, analysis)
-            if finding.file not in taken and counts(finding)
+            if finding.file not in changed_logs and counts(finding)
         ]
         if stay:
             by_folder[folder] = stay
@@ -218,13 +218,13 @@ def _unmapped_finding(analysis: PartitionAnalysis, facts: SegmentFacts, why: str
     rest = facts.summary.file_size - facts.summary.valid_bytes
     mapped = maps_of(analysis).get(facts.base_offset)
     unknown = mapped is not None and mapped.unknown
-    behind = f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; "
+    described = f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; "
     finding = Finding(
         rule=rule_of(facts.summary.damage),
         partition=analysis.partition.folder,
         file=log_name(facts.base_offset),
         position=facts.summary.valid_bytes,
-        evidence=why if unknown else behind + why,
+        evidence=why if unknown else described + why,
         bytes=0 if unknown else rest,
         fix="none",
     )
@@ -372,10 +372,10 @@ def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
     ranges = tuple((removed.start, removed.end) for removed in change.removed)
     lost = tuple((removed.first_lost, removed.last_lost) for removed in change.removed)
     torn = not all(removed.consent for removed in change.removed)
-    made = any(new.name.endswith(".txnindex") for new in change.companions)
-    made = made and torn and TAIL.is_asked(work.plan.policy.fixes)
+    has_txn_index = any(new.name.endswith(".txnindex") for new in change.companions)
+    has_txn_index = has_txn_index and torn and TAIL.is_asked(work.plan.policy.fixes)
     analysis, sizes = work.analysis(staging), (change.base_offset, change.size_before)
-    item = _mended_item(work.view, analysis, *sizes, ranges, lost, torn=made)
+    item = _mended_item(work.view, analysis, *sizes, ranges, lost, torn=has_txn_index)
     return replace(item, target=staging.stage_folder, with_log=change.method == "excise", torn=torn)
 
 
@@ -459,8 +459,8 @@ def _choice(options: Options, analysis: PartitionAnalysis, damages: tuple[Damage
         TailLog(segment.base_offset, segment.log.size, segment.log.nlink)
         for segment in analysis.partition.segments
     ]
-    way: TailWay = "broker" if TAIL.mode(options.fixes) == "broker" else "excise"
-    return choose_cuts(damages, logs, frozenset(options.accepted_losses), way)
+    mode: TailWay = "broker" if TAIL.mode(options.fixes) == "broker" else "excise"
+    return choose_cuts(damages, logs, frozenset(options.accepted_losses), mode)
 
 
 def _check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) -> None:

@@ -1,11 +1,11 @@
 """The plan file: canonical JSON, its digest, and the messages for a file that was changed.
 
-Canonical means: UTF-8, sorted keys, a line for each field of the plan and for each of its partitions, one newline at
+Canonical JSON here has UTF-8, sorted keys, a line for each field of the plan and for each partition, and one newline at
 the end. The same plan always gives the same bytes, so two people can compare files, and the digest can be computed from
 the values.
 
-The copy that is kept for undo is the same file without the partitions that do not change. The digest, and so the plan
-id, covers that copy, which holds a digest of the rest.
+The copy that krepair keeps for undo is the same file without the partitions that do not change. The digest, and so the
+plan id, covers this copy. The copy holds a digest of the partitions that do not change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from krepair.plan.document import PlanDocument, Unchanged, join_unchanged, split
 from krepair.plan.model import FORMAT_VERSION, FileFingerprint, Plan
 
 MAX_PLAN_BYTES: Final = 1 << 30
-"""Larger files are refused without reading. A plan has less than 1 kB per segment that changes."""
+"""Size limit in bytes: krepair refuses larger files unread. A plan has less than 1 kB per segment that changes."""
 
 PLAN_ID_DIGITS: Final = 8
 _DIGEST_FORM: Final = re.compile(r"[0-9a-f]{64}")
@@ -55,7 +55,7 @@ _LINE: Final = 60
 
 
 class _Head(msgspec.Struct):
-    """The few fields that identify the kind of file. They are read before the rest."""
+    """Fields that identify the kind of file; they are read before the rest."""
 
     format_version: str = ""
     tool_version: str = ""
@@ -65,7 +65,7 @@ _head_decoder: Final = msgspec.json.Decoder(_Head)
 
 
 class _Applied(_Head):
-    """The fields with which the kept originals of a plan are found, in all format versions."""
+    """Fields with which a plan's backups are found, in all format versions."""
 
     plan_id: str = ""
     log_dir: str = ""
@@ -90,7 +90,7 @@ def kept_copy(plan: Plan) -> bytes:
 
 
 def kept_sizes(plan: Plan) -> tuple[int, dict[str, int]]:
-    """Return the sizes of that copy in bytes: of its head, and by folder of each partition that changes.
+    """Return the sizes in bytes of the copy for undo: of its head, and by folder of each partition that changes.
 
     An entry of a root checkpoint counts for its partition.
     """
@@ -117,7 +117,7 @@ def in_full(plan: Plan) -> bytes:
 
 
 def spelled_out(value: Any) -> Any:
-    """Return a plan, or a part of it, as plain values with every field."""
+    """Return a plan, or a part of a plan, as plain values with every field."""
     if isinstance(value, msgspec.Struct):
         config = type(value).__struct_config__
         fields = {} if config.tag is None else {str(config.tag_field): config.tag}
@@ -225,7 +225,7 @@ def read_plan(path: str) -> Plan:
 
     Raises:
         UsageError: the file does not exist, is not a regular file, or is not a plan; see ``loads``.
-        UnreadableError: the operating system could not read it.
+        UnreadableError: the operating system could not read the file.
         StalePlanError: see ``loads``.
     """
     return loads(read_bytes(path), path)
@@ -236,7 +236,7 @@ def read_bytes(path: str) -> bytes:
 
     Raises:
         UsageError: the file does not exist, is not a regular file, or is too large.
-        UnreadableError: the operating system could not read it.
+        UnreadableError: the operating system could not read the file.
     """
     try:
         # Without O_NONBLOCK the open of a FIFO would wait forever.
@@ -254,7 +254,7 @@ def read_bytes(path: str) -> bytes:
         if status.st_size > MAX_PLAN_BYTES:
             raise _too_large(path, status.st_size)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            # read() allocates as much memory as is asked for, whatever the file's size: so ask for no more than it has.
+            # read() allocates as much memory as is asked for, so do not ask for more than the file's size.
             data = file.read(min(status.st_size, MAX_PLAN_BYTES) + 1)
     except OSError as error:
         raise UnreadableError(f"{path}: could not be read: {why(error)}") from None
@@ -276,7 +276,7 @@ def _no_file(path: str, mode: int) -> UsageError:
 
 
 def check_place(path: str, log_dir: str) -> str:
-    """Check, before the long work, that a plan may be written to a path.
+    """Check, before the plan is computed, that it may be written to a path.
 
     Args:
         path: path of the new plan file.
@@ -311,7 +311,7 @@ def write_plan(path: str, plan: Plan, disk: Disk) -> None:
         disk: the disk that writes the file.
 
     Raises:
-        RefusedError: see ``check_place``; or the operating system does not allow it.
+        RefusedError: see ``check_place``; or the operating system does not allow the write.
         UnwritableError: there is too little space, or an I/O error.
         UsageError: see ``check_place``.
     """
@@ -362,31 +362,33 @@ def _read_applied(target: str) -> _Applied | None:
         return None
     # A report of krepair (--json) has a format_version too, but no digest.
     is_plan = head.format_version and _DIGEST_FORM.fullmatch(head.digest)
-    named = _PLAN_ID_FORM.fullmatch(head.plan_id) and os.path.isabs(head.log_dir) and "\0" not in head.log_dir
-    return head if is_plan and named else None
+    has_valid_names = (
+        _PLAN_ID_FORM.fullmatch(head.plan_id) and os.path.isabs(head.log_dir) and "\0" not in head.log_dir
+    )
+    return head if is_plan and has_valid_names else None
 
 
 def _check_not_applied(path: str, older: _Applied) -> None:
     """Raise ``RefusedError`` if the plan's backups still exist, because undo may need this plan."""
     try:
-        kept = _first_kept(older)
+        work_folder = _first_work_folder(older)
     except OSError as error:
         raise RefusedError(
             f"{path}: is plan {older.plan_id}; krepair cannot see whether its backups still exist: "
             f"{error.filename}: {_system_words(error)}; it is not overwritten",
             next_command=_ANOTHER_FILE,
         ) from None
-    if kept:
+    if work_folder:
         raise RefusedError(
-            f"{path}: is plan {older.plan_id}, and its backups still exist ({kept}); it is not overwritten. "
+            f"{path}: is plan {older.plan_id}, and its backups still exist ({work_folder}); it is not overwritten. "
             f"{Next.of('undo', path)} puts the originals back, {Next.of('purge', path)} removes them for good",
             next_command=_ANOTHER_FILE,
         )
 
 
-def _first_kept(older: _Applied) -> str:
-    """Return the path of a private sub-folder of the plan in its log directory, or an empty string."""
-    private = (private_folder(older.plan_id), root_private_folder(older.plan_id))
+def _first_work_folder(older: _Applied) -> str:
+    """Return the path of a work folder of the plan in its log directory, or an empty string."""
+    names = (private_folder(older.plan_id), root_private_folder(older.plan_id))
     with Tree(older.log_dir) as tree:
         try:
             entries = tree.entries(older.log_dir)
@@ -396,13 +398,13 @@ def _first_kept(older: _Applied) -> str:
             f"{tree.path}/{folder}/{name}"
             for folder, status in entries
             if stat.S_ISDIR(status.st_mode)
-            for name in private
+            for name in names
         )
         return next((path for path in paths if tree.is_there(path)), "")
 
 
 _BEGINS: Final = re.compile(rb'\s*\{\s*"asked"')
-"""The beginning of a plan, whose keys are sorted; it shows even in a file that was cut off or damaged."""
+"""Beginning of a plan, whose keys are sorted; a file that was cut off or damaged still has it."""
 
 
 def _read_head(data: bytes, name: str) -> _Head:
@@ -471,7 +473,7 @@ def _too_large(name: str, size: int) -> UsageError:
 
 
 def _not_utf8(data: bytes) -> int:
-    """Return the position of the first byte that is not UTF-8. The JSON decoder only gives it within the value."""
+    """Return the position of the first byte that is not UTF-8; the JSON decoder counts from the start of the value."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

@@ -214,7 +214,7 @@ def _record_differences(
             high = min(first.end, second.end, group.fork_of(a, b))
             totals = [0, -1, 0, -1]
             for mine, theirs in _windows(tables[a], tables[b], low, high):
-                _add(totals, mine, theirs, second.hidden, missing_from)
+                _add(totals, mine, theirs, second.damaged_ranges, missing_from)
             if a > b:
                 totals[:2] = 0, -1
             if totals[0] or totals[2]:

@@ -1,7 +1,7 @@
 """Producer state at the log end, and the batches of the log that it needs.
 
-There are two states: the one that a broker would load (newest valid snapshot, then replay), and the one of a full scan.
-A batch stays if one of them needs it.
+There are two states: one that a broker would load (newest valid snapshot, then replay), and one from a full scan. A
+batch stays if one of the two states needs the batch.
 
 Source: ProducerStateManager (2.2.1), ProducerStateEntry.lastTimestamp and KAFKA-9144 (2.4) for producers known only by
 a marker, Cleaner.cleanInto (2.2.1) for what an active producer needs.
@@ -47,6 +47,7 @@ class ProducerStates(Producers):
         self.replay_rows(rows)
 
     def _note_unreplicated(self, rows: Int64s, at: Int64s, leads: Any, high_watermark: int) -> None:
+        """Record the first transaction whose marker is not below the high watermark."""
         late = leads & (rows[:, c.P_LEAD_OFFSET] >= high_watermark)
         if not late.any():
             return
@@ -58,16 +59,18 @@ class ProducerStates(Producers):
         self.min_unreplicated = min(self.min_unreplicated, int(first.min()))
 
     def _note_mixed_epochs(self, rows: Int64s, at: Int64s, leads: Any) -> None:
-        """Note a transaction whose batches have two epochs: a marker between them is missing in this log."""
+        """Record the first transaction whose batches have two epochs: this log lacks the marker between them."""
         inside = rows[:, c.P_SPANS_EPOCHS]
         first = np.where(leads, rows[:, c.P_LEAD_FIRST], rows[:, c.P_OPEN_FIRST])
-        goes_on = (self.open_first[at] >= 0) & (first >= 0) & (self.epoch[at] != rows[:, c.P_FIRST_EPOCH])
-        for offsets in (inside[inside >= 0], first[goes_on]):
+        is_continued = (
+            (self.open_first[at] >= 0) & (first >= 0) & (self.epoch[at] != rows[:, c.P_FIRST_EPOCH])
+        )
+        for offsets in (inside[inside >= 0], first[is_continued]):
             if len(offsets):
                 self.mixed_epochs = min(self.mixed_epochs, int(offsets.min()))
 
     def active(self, now_ms: int, expiry_ms: int) -> Any:
-        """Mark producers that have an open transaction or have written within the expiry time: bool[N]."""
+        """Mark producers that have an open transaction or wrote within the expiry time: bool[N]."""
         return self.known & ((self.open_first >= 0) | (now_ms - self.timestamp <= expiry_ms))
 
     def first_open(self) -> tuple[int, int]:
@@ -84,8 +87,8 @@ class ProducerNeeds:
     """Batches that active producers need.
 
     Attributes:
-        data: int64[N, 2], sorted pairs (producer id, last data offset). The batch at that offset stays, even if it is
-            empty.
+        data: int64[N, 2], sorted pairs (producer id, last data offset). The batch at that offset stays, even if the
+            batch is empty.
         markers: int64[N, 2], sorted pairs (producer id, epoch). Control batches of that epoch stay.
         active: number of active producers.
     """
@@ -149,7 +152,7 @@ def table_of(snapshot: Sequence[ProducerSnapshotState]) -> Int64s:
 def states_of(
     segments: Sequence[SegmentFacts], policy: MarkerPolicy
 ) -> tuple[Int64s, ProducerStates, ProducerStates]:
-    """Return all producer ids, the states by the scan, and a broker's states (the scan's without a snapshot)."""
+    """Return all producer ids, the scan's states, and a broker's states; without a snapshot both are the scan's."""
     ids = all_ids(segments, policy.snapshot)
     scan = states_by_scan(segments, ids, policy.high_watermark)
     if policy.snapshot_offset < 0:
@@ -184,7 +187,7 @@ def _pairs(values: Iterable[tuple[int, int]]) -> Int64s:
 
 
 def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
-    """Choose one epoch per producer: the newer one if the two states differ, because it fences."""
+    """Choose one epoch per producer: the newer epoch if the two states differ, because it fences the older one."""
     newest: dict[int, int] = {}
     for producer_id, epoch in markers:
         newest[producer_id] = max(epoch, newest.get(producer_id, epoch))
@@ -196,7 +199,7 @@ def disagreement(
 ) -> LeftAlone | None:
     """Return the reason why the newest snapshot is wrong, or None.
 
-    It is wrong if the log has data of an active producer that is newer than the last data in the snapshot.
+    The snapshot is wrong if the log has data of an active producer after the last data offset in the snapshot.
     """
     wrong = (
         broker.active(now_ms, expiry_ms)
@@ -217,11 +220,11 @@ def disagreement(
 
 
 def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPolicy) -> LeftAlone | None:
-    """Return the reason why nothing may be decided on a partition, or None.
+    """Return the reason why krepair may not decide on a partition, or None.
 
-    The newest snapshot is wrong; or a transaction has batches of two producer epochs. A producer gets a new epoch only
-    after its transaction has ended, so the marker that ended the first part is missing here, and another replica may
-    show another fate of these records.
+    Either the newest snapshot is wrong, or a transaction has batches of two producer epochs. A producer gets a new
+    epoch only after its transaction has ended. So the marker that ended the first part is missing here, and another
+    replica may have committed or aborted these records differently.
     """
     problem = disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
     if problem is None and scan.mixed_epochs != INT64_MAX and not policy.mixed_epochs:

@@ -16,10 +16,10 @@ from krepair.ops.reports import ApplyReport, KeptPlan, KeptReport, VerifyEachRep
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text, table_of
 
 _MOST_ROWS = 8
-"""Most rows of a table about partitions or changes; more would hide the rest of the page."""
+"""Largest number of rows of a table about partitions or changes; more would hide the rest of the page."""
 
 _MOST_KINDS = 3
-"""Most kinds of files whose checks are described."""
+"""Largest number of kinds of files whose checks are described."""
 
 _NOTHING_LEFT = {
     "apply": "Done: every change was done before.",
@@ -85,9 +85,9 @@ def _with_next(why: str, command: Next) -> str:
 
 
 def _ended(report: ApplyReport) -> str:
-    """Describe in a sentence how it ended: what was done, not what could have been.
+    """Describe in a sentence how the run ended, by what was done.
 
-    The sentence names every outcome: whoever reads no further takes it for the whole plan.
+    The sentence names every outcome, because many readers stop after it.
     """
     counts = Counter(result.outcome for result in report.results)
     counted = "; ".join(_counted(report, counts))
@@ -108,7 +108,7 @@ def _ended(report: ApplyReport) -> str:
 
 
 def _counted(report: ApplyReport, counts: Mapping[ChangeOutcome, int]) -> Iterator[str]:
-    """Yield what is done, by outcome. Purge counts folders, the others changes."""
+    """Yield a text for each outcome with its count. Purge counts folders, the other verbs changes."""
     done, before = counts.get(_DONE_OUTCOMES[report.verb], 0), counts.get("already", 0)
     partly = report.exit_code is ExitCode.PARTLY
     if done or partly:
@@ -175,7 +175,7 @@ def _undo_words(plan: KeptPlan) -> str:
 
 
 def verify_view(report: VerifyReport) -> View:
-    """Build the page of what ``verify`` proved, with every problem."""
+    """Build the page of ``verify``, with every problem."""
     rows = tuple(
         (
             problem.partition or "log directory",
@@ -208,10 +208,10 @@ def verify_view(report: VerifyReport) -> View:
 
 
 def _checked_lines(report: VerifyReport) -> Iterator[str]:
-    """Yield what was read and whether all is right; for a plan, which files were checked and how."""
+    """Yield lines on the amount read and on the result; for a plan, also on the files checked and how."""
     right = "Everything is as it should be. " if not report.problems and not report.not_compared else ""
     looked = count_text(report.partitions, "partition")
-    # Not every reading counts batches: what was not counted is left out.
+    # Not every check counts batches; the line omits numbers that were not counted.
     read = [count_text(report.batches, "batch", "batches")] if report.batches else []
     read += [f"{size_text(report.bytes_read)} of .log"] if report.bytes_read else []
     if not report.plan_id:
@@ -232,7 +232,7 @@ def _checked_lines(report: VerifyReport) -> Iterator[str]:
 
 
 def verify_each_view(report: VerifyEachReport) -> View:
-    """Build the page of what ``verify`` proved of several log directories, each by itself."""
+    """Build the page of ``verify`` for several log directories, each with its own result."""
     wrong = [each_report for each_report in report.reports if each_report.problems]
     sums = table_of(
         "log directory | # partitions | # segments | # batches | # bytes read | # problems",
@@ -273,7 +273,7 @@ def verify_each_view(report: VerifyEachReport) -> View:
 
 
 def end_of_page(next_command: Next, slow_because: str = "") -> tuple[Section, Section]:
-    """Build the end of every page: why Spark, though faster, could not be used, and the next command."""
+    """Build the end of a page: the reason why the faster Spark could not be used, and the next command."""
     return (
         Section(title="Engine", lines=(slow_because,) if slow_because else ()),
         Section(title="Next", commands=(next_command,) if next_command else ()),

@@ -67,7 +67,9 @@ class ReplicaGroup:
     def never_cleaned_from(self) -> int:
         """Offset from which no replica's cleaner is known to have been at work."""
         read = (replica for replica in self.replicas if not replica.failure)
-        return max((max(replica.cleaner, replica.headers.cleaned_to, 0) for replica in read), default=0)
+        return max(
+            (max(replica.first_dirty_offset, replica.headers.cleaned_to, 0) for replica in read), default=0
+        )
 
     def leaders_of(self, index: int) -> list[int]:
         """Return the indexes of the replicas that are ahead of one and may lead it while it catches up.
@@ -663,7 +665,7 @@ def judge_transactions(mine: Replica, others: Sequence[tuple[Replica, int]]) -> 
 def _missed_markers(mine: Replica, other: Replica, high: int) -> Iterator[Disagreement]:
     """Find markers of the other replica inside one of my transactions: these markers never arrived here."""
     rows = mine.transactions[
-        (mine.transactions[:, T_FIRST] != NONE) & ~touching(mine.transactions, mine.hidden)
+        (mine.transactions[:, T_FIRST] != NONE) & ~touching(mine.transactions, mine.damaged_ranges)
     ]
     next_rows = next_markers(other, rows)
     limits = np.where(rows[:, T_MARKER] == NONE, high, np.minimum(rows[:, T_MARKER], high))
@@ -729,7 +731,7 @@ def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Itera
     A cleaner never cleans past an open transaction, so it had ended there. If anybody still has a marker above my end,
     I am only behind: then my leader decides.
     """
-    if mine.hidden:
+    if mine.damaged_ranges:
         return
     rows = open_transactions(mine.transactions)
     for other, fork in others:
@@ -739,7 +741,7 @@ def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Itera
         (other, past)
         for other, fork in others
         if other.end >= mine.end
-        and not other.hidden
+        and not other.damaged_ranges
         and len(past := _over_on(other, rows, min(mine.end, fork)))
     ]
     for other, past in witnesses:
@@ -747,7 +749,7 @@ def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Itera
         offset = int(first[T_FIRST])
         text = (
             f"producer {first[T_PRODUCER]}'s transaction from {offset} is open on broker {mine.broker}; broker "
-            f"{other.broker} has cleaned past it (to {other.cleaner}), so it was over there"
+            f"{other.broker} has cleaned past it (to {other.first_dirty_offset}), so it was over there"
         )
         brokers = [mine.broker]
         if other.last_gap_end > offset and len(witnesses) == 1:  # several others did not all lose a file
@@ -758,7 +760,7 @@ def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Itera
 
 def _over_on(other: Replica, rows: Int64s, high: int) -> Int64s:
     """Select the transactions whose batches another replica has cleaned away."""
-    rows = rows[(rows[:, T_FIRST] < min(other.cleaner, high)) & (rows[:, T_LAST] >= other.start)]
+    rows = rows[(rows[:, T_FIRST] < min(other.first_dirty_offset, high)) & (rows[:, T_LAST] >= other.start)]
     held = [_holds(other, row) for row in rows]
     over: Int64s = rows[~np.array(held, bool)]
     return over
@@ -787,7 +789,7 @@ def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iter
     still have data at their start, which their cleaner has not passed.
     """
     aborts = mine.index_aborts
-    if mine.hidden or not len(aborts) or not others:
+    if mine.damaged_ranges or not len(aborts) or not others:
         return
     first = aborts[:, A_FIRST]
     own = _markers_of(mine.transactions, aborts)
@@ -798,9 +800,11 @@ def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iter
         low, high = max(mine.start, other.start), min(mine.end, other.end, fork)
         known.append((begins != NONE) & (first >= low) & (first < high))
         # whole: the replica still has data at the start in its index, and its cleaner has not passed that start.
-        whole = (begins >= other.cleaner) & (_markers_of(other.transactions, aborts)[:, T_FIRST] == begins)
+        whole = (begins >= other.first_dirty_offset) & (
+            _markers_of(other.transactions, aborts)[:, T_FIRST] == begins
+        )
         # A replica that has not cleaned past my start may have fetched a clean log and built its index from that.
-        later.append(known[-1] & (begins > first) & (other.cleaner > first) & (certain | whole))
+        later.append(known[-1] & (begins > first) & (other.first_dirty_offset > first) & (certain | whole))
     indexed, witnesses = np.sum(known, axis=0), np.sum(later, axis=0)
     wrong = np.flatnonzero((witnesses > 0) & (certain | ((witnesses == indexed) & (indexed >= _WITNESSES))))
     if not len(wrong):
@@ -859,7 +863,7 @@ class Harm(NamedTuple):
 def harm_by_leaders(mine: Replica, leaders: Sequence[Replica]) -> Iterator[Harm]:
     """Yield the harm of leaders to a replica that is behind: one has a marker that another has removed."""
     rows = open_transactions(mine.transactions)
-    rows = rows[~touching(rows, mine.hidden)]
+    rows = rows[~touching(rows, mine.damaged_ranges)]
     if not len(rows) or not leaders:
         return
     next_rows = np.stack([next_markers(candidate, rows) for candidate in leaders])
@@ -870,7 +874,7 @@ def harm_by_leaders(mine: Replica, leaders: Sequence[Replica]) -> Iterator[Harm]
     # a marker below my end never arrived here: this replica is wrong already
     comes = (marker != NOWHERE) & (marker >= mine.end)
     for number, candidate in enumerate(leaders):
-        if candidate.hidden:
+        if candidate.damaged_ranges:
             continue
         lacks = (
             comes

@@ -216,9 +216,9 @@ class _Judge:
         o, x = table.offsets[:, r], table.offsets[:, s]
         low, high = max(has.start, lacks.start), min(has.end, lacks.end)
         high = min(high, self._forks.get((min(r, s), max(r, s)), high))
-        if has.limited and lacks.closed_to > has.read_to:
+        if has.limited and lacks.cleanable_end > has.read_to:
             return  # the running broker has more than was read, perhaps the later record that the cleaner saw
-        within = (o >= low) & (o < high) & (o > has.hidden_to)
+        within = (o >= low) & (o < high) & (o > has.damaged_to)
         # If any replica has a later record of the key, the one that lacks this record may have fetched a clean log.
         missing = within & self._lacks(o, s) & (o >= table.offsets.max(axis=1))
         if not missing.any():
@@ -231,7 +231,7 @@ class _Judge:
         cleaned_elsewhere = np.zeros(len(o), bool)
         for column, replica in enumerate(self._replicas):
             if column != s:
-                cleaned_elsewhere |= lackers[column] & (o < replica.cleaner)
+                cleaned_elsewhere |= lackers[column] & (o < replica.first_dirty_offset)
         between = _in_gaps(o, lacks.gaps)
         # The cleaner may have removed the record because of a later one in a file that was lost afterwards.
         before_gap = o < _unknown_gaps_end(lacks.gaps, has)
@@ -239,12 +239,12 @@ class _Judge:
         complete = (has.headers.highest_hole < o) & (has.end >= lacks.end)
         value = missing & ~tombstone
         others = np.stack([replica.covers(o) for replica in self._replicas]).sum(axis=0) - 1
-        unclean = (o >= max(lacks.cleaner, 0)) & ~cleaned_elsewhere
+        unclean = (o >= max(lacks.first_dirty_offset, 0)) & ~cleaned_elsewhere
         # A cleaner was at work here, above its recorded position. The record may be cleaned or lost: blame no replica.
         touched = o < lacks.headers.cleaned_to
         lost = value & (complete | (unclean & ~touched & alone & (between | (others > 1))))
         unsure = value & ~lost & alone & (between | unclean | before_gap)
-        lost_tombstone = missing & tombstone & older & unclean & alone & (lacks.cleaner >= 0)
+        lost_tombstone = missing & tombstone & older & unclean & alone & (lacks.first_dirty_offset >= 0)
         yield LOST, s, lost | lost_tombstone
         yield TOMBSTONE_MISSED, s, missing & tombstone & older & ~lost_tombstone
         value &= ~lost
@@ -273,7 +273,7 @@ class _Judge:
         last = np.where(becomes, opens, own)
         bits = np.where(becomes, table.open_bits[:, catch_up.follower], table.bits[:, catch_up.follower])
         serves = (bits & np.uint64(TOMBSTONE) == 0) | (table.offsets[:, catch_up.leader] >= 0)
-        known = (last >= max(has.start, leads.start)) & (last > has.hidden_to)
+        known = (last >= max(has.start, leads.start)) & (last > has.damaged_to)
         comes = becomes | (table.offsets.max(axis=1) >= has.end)
         # The later record may lie above the leader's end, or be open there: then the leader fetches it too.
         opened = table.opens[:, catch_up.leader]

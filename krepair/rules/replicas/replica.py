@@ -1,4 +1,7 @@
-"""One replica of a partition: its folder, and what the headers of its log say. Used by compare and evidence."""
+"""One replica of a partition: the state of its folder, and the facts from its batch headers.
+
+``compare`` and the evidence for ``markers`` use this module.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from krepair.durable.scratch import SpilledRows
 from krepair.formats.arrays import Bools, Int64s, Uint64s
 from krepair.logdir.view import ReplicaState
 
-# -- forks: the leader epochs in the batches of two replicas contradict each other
+# -- forks: leader epochs in the batches of two replicas that contradict each other
 #
 # Leader epochs increase with offsets on every replica, and a follower copies its leader's batches with their epochs.
 # The two ``leader-epoch-checkpoint`` files are not compared with each other: a leader writes an entry when it takes
@@ -41,11 +44,11 @@ class History(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """Point where two histories part.
+    """First contradiction between two histories.
 
     Attributes:
-        offset: first offset on which they contradict each other.
-        epoch: leader epoch of the replica that stayed behind.
+        offset: first offset at which the histories contradict each other.
+        epoch: leader epoch of the replica with the earlier epoch.
         later: leader epoch of the other replica.
         first_is_behind: True if the first replica has the earlier epoch.
     """
@@ -70,7 +73,7 @@ def find_fork(mine: History, theirs: History) -> Fork | None:
 
 
 def _contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tuple[int, int, int] | None:
-    """Find batches of an epoch at or above the start of a later epoch elsewhere: (offset, epoch, later epoch)."""
+    """Find a batch at or above the offset where the other replica has a later epoch: (offset, epoch, later epoch)."""
     runs, other_runs = runs[runs[:, 0] >= 0], other_runs[other_runs[:, 0] >= 0]
     starts = np.concatenate([_believed(other_file, other_runs), other_runs[:, :2]])
     if not len(runs) or not len(starts):
@@ -91,7 +94,7 @@ def _contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tupl
 
 
 def _believed(file: Int64s, runs: Int64s) -> Int64s:
-    """Select the entries of a file that no batch beside it contradicts; a contradicted one is wrong (KR402).
+    """Select the entries of a file that no batch beside it contradicts; a contradicted entry is wrong (KR402).
 
     Args:
         file: epoch file, see ``History.starts``.
@@ -116,8 +119,8 @@ class DamagedOffsets(Struct, frozen=True, kw_only=True):
 
     Attributes:
         first: first offset that the part may hold.
-        last: last offset that it may hold; -1 if it reaches to the end of the log.
-        tail: True if no valid batch follows in the last segment: a broker's recovery cuts it.
+        last: last offset that the part may hold; -1 if the part reaches to the end of the log.
+        tail: True if no valid batch follows in the last segment; a broker's recovery cuts such a part.
         text: file, position, and what was expected and found.
     """
 
@@ -128,10 +131,10 @@ class DamagedOffsets(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaHeaders(Struct, frozen=True, kw_only=True):
-    """Content of the headers of a log, or of some consecutive segments. Tables are bytes of int64 rows.
+    """Facts from the batch headers of a log, or of some consecutive segments. Tables are bytes of int64 rows.
 
     Attributes:
-        failure: kind of failure if it could not be read, a ``FailureKind`` of the engine; else empty.
+        failure: kind of failure if the log could not be read, a ``FailureKind`` of the engine; else empty.
         why: description of that failure in one line.
         log_end: offset after the last batch.
         first_offset: base offset of the first batch, -1 for none.
@@ -146,15 +149,15 @@ class ReplicaHeaders(Struct, frozen=True, kw_only=True):
             without a marker of the producer in between, ascending by the first offset.
         index_aborts: (producer id, first offset, marker offset) of all ``.txnindex`` files.
         borders: (offset after the last batch, base offset of the next segment) of each segment but the last.
-        highest_hole: highest offset within the log that has no record, -1 for none.
-        cleaned_to: offset after the last batch that holds fewer records than offsets, -1 for none: up to here a cleaner
-            or krepair was at work, in this log or in the log that it was fetched from.
+        highest_hole: highest offset within the log without a record, -1 for none.
+        cleaned_to: offset after the last batch that holds fewer records than offsets, -1 for none. Up to this offset a
+            cleaner or krepair removed records, in this log or in the log that this replica was fetched from.
         damages: damaged parts of the log.
         batches: number of batches that were read.
         log_bytes: bytes of ``.log`` files that were read.
-        limited: True if it is only the part of a running broker's log that cannot change any more.
-        closed_to: for a limited log, the base offset of its active segment, which no cleaner reads; -1: its end.
-        read_to: for a limited log, the offset up to which it was read; what lies after ``log_end`` only excuses
+        limited: True if the headers are only from the part of a running broker's log that can no longer change.
+        closed_to: for a limited log, the base offset of its active segment, which no cleaner reads; -1 for the log end.
+        read_to: for a limited log, the offset up to which the log was read. Records after ``log_end`` only excuse
             differences.
     """
 
@@ -188,13 +191,13 @@ def table(data: bytes, columns: int) -> Int64s:
 
 @dataclass(frozen=True, eq=False)
 class Replica:
-    """Replica that was read, or whose failure to be read is known.
+    """Replica that was read, or that could not be read for a known reason.
 
     Attributes:
         state: state of the replica's folder, with the log end offset.
         headers: facts from the headers of its log.
-        at_rest: True if it did not change while it was read.
-        from_facts: True if it was read from a facts file.
+        at_rest: True if the replica did not change while it was read.
+        from_facts: True if the replica was read from a facts file.
     """
 
     broker: int
@@ -218,7 +221,7 @@ class Replica:
 
     @property
     def failure(self) -> str:
-        """Reason why it could not be read, or empty; then everything in it but its damage counts in comparisons."""
+        """Reason why the replica could not be read; empty if it was read: then all but its damage is compared."""
         return self.headers.why if self.headers.failure else ""
 
     @cached_property
@@ -244,7 +247,7 @@ class Replica:
 
     @property
     def limited(self) -> bool:
-        """True if it is only the part of a running broker's log that cannot change any more."""
+        """True if the replica is only the part of a running broker's log that can no longer change."""
         return self.headers.limited
 
     @property
@@ -278,18 +281,18 @@ class Replica:
         return tuple(damage for damage in self.headers.damages if cut < 0 or damage.first < cut)
 
     @property
-    def cleaner(self) -> int:
-        """Recorded first dirty offset, -1 for none."""
+    def first_dirty_offset(self) -> int:
+        """First dirty offset in the replica's ``cleaner-offset-checkpoint``, -1 for none."""
         return self.state.cleaner_position
 
     @property
-    def closed_to(self) -> int:
-        """Offset up to which a cleaner can have read the log."""
+    def cleanable_end(self) -> int:
+        """Offset up to which a cleaner may have read the replica's log."""
         return max(self.headers.closed_to, self.end)
 
     @property
     def read_to(self) -> int:
-        """Offset up to which its keys are known; a running broker may have later records of any key."""
+        """Offset up to which the replica's keys are known; a running broker may have later records of any key."""
         return max(self.headers.read_to, self.end)
 
     @cached_property
@@ -304,8 +307,8 @@ class Replica:
         return max((after for _, after in self.gaps), default=0)
 
     @cached_property
-    def hidden(self) -> tuple[tuple[int, int], ...]:
-        """First and last offset of each damaged part of the log, where the content is unknown."""
+    def damaged_ranges(self) -> tuple[tuple[int, int], ...]:
+        """First and last offset of each damaged part within the log, whose content is unknown."""
         return tuple(
             (damage.first, damage.last if damage.last >= 0 else NOWHERE)
             for damage in self.corrupt
@@ -313,13 +316,13 @@ class Replica:
         )
 
     @property
-    def hidden_to(self) -> int:
-        """Highest offset in a damaged part, -1 for none. Up to there a record of any key may be hidden."""
-        return max((last for _, last in self.hidden), default=-1)
+    def damaged_to(self) -> int:
+        """Highest offset in a damaged part, -1 for none; the damaged parts may hide a record of any key."""
+        return max((last for _, last in self.damaged_ranges), default=-1)
 
     def covers(self, offsets: Int64s) -> Bools:
         """Mark the offsets for which it is known whether the replica has the record or a later one of its key."""
         known: Bools = (
-            (offsets >= self.start) & (offsets < self.end) & (offsets > self.hidden_to) & (not self.failure)
+            (offsets >= self.start) & (offsets < self.end) & (offsets > self.damaged_to) & (not self.failure)
         )
         return known
