@@ -354,7 +354,7 @@ def _check_same_dir(path: str, older: _Applied, log_dir: str) -> None:
 def _read_applied(target: str) -> _Applied | None:
     """Return a few fields of a plan; None if the file is not a plan."""
     with open(target, "rb") as file:
-        # read() allocates as much memory as is asked for, whatever the file's size.
+        # read() allocates as much memory as is asked for, so do not ask for more than the file's size.
         data = file.read(min(os.fstat(file.fileno()).st_size, MAX_PLAN_BYTES) + 1)
     try:
         head = _applied_decoder.decode(data)

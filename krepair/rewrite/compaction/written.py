@@ -43,7 +43,7 @@ class ProvenBytes(KeptBytes):
         # The source's CRCs are checked last, so they cover every use of these bytes.
         self._source.take(window, end)
         self._proven = self.holds
-        self.write_front()
+        self.write_aligned()
 
     def write(self, count: int) -> None:
         """Write the start of the buffer; if a window's remains are not complete, the proof is made later."""

@@ -1,7 +1,7 @@
-"""Copying of what stays of segments into a new log, and building of its indexes. A failure is a value.
+"""Copying of the kept batches of segments into a new log, and building of its indexes. A failure is a value.
 
-Everything is written into the work folder only, and a repeated run writes the same bytes at the same positions. Every
-window of a source is audited on the way. The new log is read once for two purposes: its indexes are built from each
+This module writes only into the work folder, and a repeated run writes the same bytes at the same positions. It audits
+every window of a source while it copies. It reads the new log once for two purposes: it builds the indexes from each
 window, and the proof examines the same window.
 """
 
@@ -50,7 +50,7 @@ from krepair.scan.segment_files import entry_pairs, pairs, read_entries
 @shown("stage")
 @in_its_place
 def stage(item: StageItem, tree: Tree) -> ScanResult | Failed:
-    """Copy what stays of one segment; the decisions are recomputed and must equal the plan's."""
+    """Copy the kept batches of one segment; the decisions are recomputed and must equal the plan's."""
     source = item.change.sources[item.source]
     name = f"{item.place.folder}/{log_name(source.base_offset)}"
     try:
@@ -60,7 +60,7 @@ def stage(item: StageItem, tree: Tree) -> ScanResult | Failed:
             file_size=source.log_bytes,
             now_ms=item.now_ms,
             high_watermark=item.high_watermark,
-            check_crc=True,  # even of batches that go: the plan's digest covers headers alone
+            check_crc=True,  # even of batches that are removed: the plan's digest covers only headers
             entries=entry_pairs(entries),
             carried=np.array(source.carried_open, np.int64),
             keep_positions=np.array(source.keep_positions, np.int64),
@@ -97,7 +97,7 @@ def _stage_problem(
 
 
 def not_as_planned(summary: SegmentSummary) -> str:
-    """Describe, after the name of a log, how it differs from the time of the plan.
+    """Describe how a log differs from the log at the time of the plan; the text follows the log's name.
 
     Args:
         summary: summary of the log's scan.
@@ -122,7 +122,7 @@ class Decided(Protocol):
 
 
 def not_as_decided(summary: SegmentSummary, planned: Decided) -> tuple[FailureKind, str]:
-    """Describe how staged data of one source differs from the plan; empty if it does not.
+    """Describe how the staged data of one source differs from the plan; empty if there is no difference.
 
     Args:
         summary: summary of the scan that recomputed the decisions.
@@ -147,14 +147,14 @@ class KeptBytes:
         source: the source's part of the plan.
         target: absolute path of the new log, which already exists.
         position: position in the new log of the first byte from this source.
-        keeps_all: True if transaction markers and tombstones stay whatever their age.
+        keeps_all: True if transaction markers and tombstones of any age stay.
         read_into: reader of the source, for the rest of a batch that exceeds the window.
         audits: True to audit every window.
 
     Attributes:
-        problem: description of an error, empty if there is none; nothing more is written after one.
+        problem: description of an error, empty if there is none; after an error nothing more is written.
         written: bytes of the new log that came from this source, once ``finish`` was called.
-        crc: CRC of the headers of these batches, see ``krepair.checks.parts``.
+        crc: CRC-32C of the fronts of these batches, see ``krepair.checks.parts``.
         held: buffer of bytes that are not written yet, with room for one more window.
         holds: number of bytes in the buffer.
     """
@@ -191,10 +191,10 @@ class KeptBytes:
     def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         """Take one window; see ``scan_segment`` for the arguments."""
         self.hold_kept(window, end, starts, batch_classes)
-        self.write_front()
+        self.write_aligned()
 
     def hold_kept(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
-        """Buffer what stays of one window; write only if the buffer is full."""
+        """Buffer the kept batches of one window; write only if the buffer is full."""
         if self.problem:
             return
         # Translating the bytes takes a tenth of the time of looking up each class in an array.
@@ -210,8 +210,8 @@ class KeptBytes:
             self._gather(window, end, starts, kept)
         self._read += end
 
-    def write_front(self) -> None:
-        """Write the buffer up to the last multiple of ``_AT_ONCE_BYTES`` in the new log, if it reaches one."""
+    def write_aligned(self) -> None:
+        """Write the buffer up to the last multiple of ``_AT_ONCE_BYTES`` in the new log, if the buffer reaches one."""
         if self.holds >= _AT_ONCE_BYTES and not self.problem:
             self.write(self.holds - (self._position + self.written + self.holds) % _AT_ONCE_BYTES)
 
@@ -234,7 +234,7 @@ class KeptBytes:
             starts, kept = starts[:-1], kept[:-1]
         if kept.any():
             if self.holds + end > len(self.held):
-                self.write_front()
+                self.write_aligned()
             room = self.held[self.holds :]
             count = max(gather_kept(window, starts, end, kept, room), 0)
             if self._audits:
@@ -274,7 +274,7 @@ class KeptBytes:
 
     def _hold(self, piece: Uint8s) -> None:
         if self.holds + len(piece) > len(self.held):
-            self.write_front()
+            self.write_aligned()
         self.held[self.holds : self.holds + len(piece)] = piece
         self.holds += len(piece)
 
@@ -292,9 +292,9 @@ def finish(item: FinishItem, tree: Tree) -> FinishResult | Failed:
 
 
 def _finished(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
-    """Finish a group whose indexes have to be built, which requires a valid log."""
+    """Finish a group whose indexes must be built, which requires a valid log."""
     log = f"{item.stage}/{offset_name(item.change.base_offset)}.log"
-    # Synced before it is read back: an error of the disk shows up here, where the originals are still in place.
+    # Sync the log before reading it back: a disk error shows up here, while the originals are still in place.
     disk.set_attributes(log, item.attributes)
     disk.sync_file(log)
     files, problem = _read_and_made(item, disk.tree)
@@ -308,7 +308,7 @@ def _finished(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
 
 
 def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]:
-    """Build the indexes of a new log by suffix and check each against it; also return a problem, or empty.
+    """Build the indexes of a new log by suffix and check each against the log; also return a problem, or empty.
 
     Raises:
         OSError: a file cannot be read.
@@ -325,11 +325,11 @@ def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]
         entries.take_window(window, end, places.astype("int32"))
         judge.take_entries(*entries.so_far())
 
-    def hold_against(walked: Walked) -> None:
+    def check_walked(walked: Walked) -> None:
         judge.feed(walked)
         aborted.feed(walked)
 
-    problem = read_new_log(item, tree, hold_against, make)
+    problem = read_new_log(item, tree, check_walked, make)
     if problem:
         return {}, problem
     files = dict(zip((INDEX, TIME_INDEX), index_bytes(base_offset, *entries.entries()), strict=True))
@@ -341,10 +341,10 @@ def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]
 
 
 def _make_companions(item: FinishItem, disk: RealDisk, files: dict[str, bytes]) -> dict[str, str]:
-    """Write the indexes; return a digest of each by name, for whoever reads them again."""
+    """Write the indexes; return the digest of each by name, for later checks."""
     stem = f"{item.stage}/{offset_name(item.change.base_offset)}"
     for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
-        # A task that is run again meets what it made before.
+        # A task that runs again finds the files of its first run.
         if disk.tree.is_there(stem + suffix):
             disk.unlink(stem + suffix)
         if suffix in files:
@@ -357,7 +357,7 @@ def _make_companions(item: FinishItem, disk: RealDisk, files: dict[str, bytes]) 
 
 def carried_entries(item: FinishItem, tree: Tree) -> bytes:
     """Copy the entries of the sources' transaction indexes that stay, byte for byte."""
-    # Copied, not derived: the last stable offset of an entry depends on transactions whose batches may be gone by now.
+    # Copied, not derived: the last stable offset of an entry depends on transactions whose batches may be removed.
     kept: list[bytes] = []
     size = txn_index.ENTRY_SIZE
     for source in item.change.sources:
