@@ -2,8 +2,8 @@
 
 It parses v2 batches, checks CRC-32C, follows the transactions of each producer, and finds the class of every batch
 (``krepair.kernels.classes``). It does not allocate memory and does not raise. It returns a status, and the wrapper
-(``krepair.kernels.scan``) refills the window, lets tables grow, or reports. Its slow reference
-implementation is in ``tests/kernels``.
+(``krepair.kernels.scan``) refills the window, lets tables grow, or reports. Its slow reference implementation is in
+``tests/kernels``.
 
 Source: DefaultRecordBatch (2.2.1, 3.9), ProducerAppendInfo.append and CleanedTransactionMetadata (2.2.1),
 KAFKA-8351 for state across segments, KIP-534 for delete horizons.
@@ -300,7 +300,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         filled: number of valid bytes in the window.
         state: int64[STATE_SIZE], carried from window to window.
         inputs: int64[INPUT_SIZE], fixed for the segment.
-        rows: int64[R, ROW_SIZE], one row per producer id in the log so far.
+        rows: int64[R, ROW_SIZE], one row per producer id seen so far.
         slots: int32[2**k], hash slots into ``rows``, -1 empty.
         tallies: batches and bytes by class, int64[CLASS_COUNT, TALLY_COLUMNS], in and out.
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
@@ -346,9 +346,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
     plain_end = filled  # the last batch of the span is never plain
     if last_position >= 0:
         plain_end = min(filled, last_position - origin + PLAIN_SIZE - 1)
-    plain_limit = min(
-        high_watermark, segment_base + INT32_MAX + 1
-    )  # the full path checks such offsets one by one
+    plain_limit = min(high_watermark, segment_base + INT32_MAX + 1)  # higher offsets take the full path
     status = c.NEED_BYTES
     next_held = np.int64(0)
     while True:

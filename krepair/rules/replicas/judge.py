@@ -67,9 +67,7 @@ class ReplicaGroup:
     def never_cleaned_from(self) -> int:
         """Offset from which no replica's cleaner is known to have been at work."""
         read = (replica for replica in self.replicas if not replica.failure)
-        return max(
-            (max(replica.first_dirty_offset, replica.headers.cleaned_to, 0) for replica in read), default=0
-        )
+        return max((max(each.first_dirty_offset, each.headers.cleaned_to, 0) for each in read), default=0)
 
     def leaders_of(self, index: int) -> list[int]:
         """Return the indexes of the replicas that are ahead of one and may lead it while it catches up.
@@ -800,9 +798,8 @@ def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iter
         low, high = max(mine.start, other.start), min(mine.end, other.end, fork)
         known.append((begins != NONE) & (first >= low) & (first < high))
         # whole: the replica still has data at the start in its index, and its cleaner has not passed that start.
-        whole = (begins >= other.first_dirty_offset) & (
-            _markers_of(other.transactions, aborts)[:, T_FIRST] == begins
-        )
+        starts = _markers_of(other.transactions, aborts)[:, T_FIRST]
+        whole = (begins >= other.first_dirty_offset) & (starts == begins)
         # A replica that has not cleaned past my start may have fetched a clean log and built its index from that.
         later.append(known[-1] & (begins > first) & (other.first_dirty_offset > first) & (certain | whole))
     indexed, witnesses = np.sum(known, axis=0), np.sum(later, axis=0)
