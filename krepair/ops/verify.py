@@ -318,11 +318,17 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
 
 
 def _last_written_by_broker_ns(work: Work, targets: Sequence[PartitionPlan]) -> int:
-    """Return when a broker last wrote its high watermarks or stopped; -1 if the plan has changed the root since."""
-    roots = [journal_folder(work.disk, work.plan, target) for target in targets if is_root(target)]
-    own = max((_applied_ns(folder) for folder in roots), default=-1)
+    """Return when a broker last wrote its high watermarks or stopped; -1 if the plan has changed the root since.
+
+    Where the system fails to tell, no broker is known to have run, and each difference from the plan is a problem.
+    """
     names = (REPLICATION_CHECKPOINT, CLEAN_SHUTDOWN)
-    written = max(_written_ns(work.disk.tree, f"{work.view.path}/{name}") for name in names)
+    try:
+        roots = [journal_folder(work.disk, work.plan, target) for target in targets if is_root(target)]
+        own = max((_applied_ns(folder) for folder in roots), default=-1)
+        written = max(_written_ns(work.disk.tree, f"{work.view.path}/{name}") for name in names)
+    except OSError:
+        return -1
     return written if written > own else -1
 
 
