@@ -1,6 +1,7 @@
-"""Judge a change by the disk alone, where no record exists: was the change made, and whose is a file.
+"""Judge a change without a journal: whether it was made, and which files krepair may replace.
 
-A change says what becomes of which files (``OneChange.files``); here the folder is compared with that.
+A change lists its files with their planned states (``OneChange.files``). This module compares the folder with that
+list.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from krepair.rules.checkpoint_lines import has_new_lines, lines_in, lines_left, 
 
 LARGEST_BYTES: Final = 1 << 28
 NO_LINES: Final = b"0\n0\n"
-"""What a checkpoint that is not there counts as."""
+"""Content that a missing checkpoint is taken to have."""
 
 
 def telling(change: Change) -> list[FileChange]:
@@ -29,12 +30,12 @@ def telling(change: Change) -> list[FileChange]:
 
 
 def is_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change) -> bool:
-    """Return whether every file that shows a change is still the file that the plan was made of.
+    """Return whether every file that shows a change is still as it was when the plan was made.
 
-    A rebuilt file may have the old one's size and time. Then its content decides, and a log's batches.
+    A rebuilt file may have the old one's size and time. Then its content decides; for a log, the digest of its batches.
 
     Raises:
-        OSError: a file could not be looked at.
+        OSError: a file could not be read.
     """
     if isinstance(change, ChangeLines):
         return _lines_are_planned(folder, change)
@@ -59,7 +60,7 @@ def _is_as_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprin
 
 
 def logs_made(changes: Iterable[Change]) -> dict[str, FileChange]:
-    """Return what changes make of the logs that they touch, by name."""
+    """Return the planned result for each log that the changes touch, by name."""
     return {file.name: file for change in changes for file in change.files if file.name.endswith(LOG)}
 
 
@@ -69,10 +70,10 @@ def is_log_of_plan(
     made: Mapping[str, FileChange],
     name: str,
 ) -> bool:
-    """Return whether a log is the planned one, or the one that the plan makes of it; see ``logs_made``.
+    """Return whether a log is the planned one, or the one into which the plan changes it; see ``logs_made``.
 
     Raises:
-        OSError: it could not be looked at.
+        OSError: the log could not be read.
     """
     return _is_as_planned(folder, planned, name) or (
         name in made and _becomes(folder, planned, made[name], name)
@@ -80,10 +81,10 @@ def is_log_of_plan(
 
 
 def is_made(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change) -> bool:
-    """Return whether the files that show a change are as the change makes them.
+    """Return whether the files that show a change have their new state.
 
     Raises:
-        OSError: a file could not be looked at.
+        OSError: a file could not be read.
     """
     if isinstance(change, ChangeLines):
         data = _data(folder, change)
@@ -107,13 +108,13 @@ def _becomes(
     return (current.size, current.mtime_ns) == (file.size, mtime_ns)
 
 
-# -- by hand
+# -- a rollback by hand
 
 
 def names_by_hand(change: Change, planned: Mapping[str, FileFingerprint]) -> list[str]:
     """Return every name in the partition folder that an original or a new file of a change can have.
 
-    A log that is cut in its place is not among them, nor a new one that a broker's swap became.
+    Two logs are not listed: one that is cut in place, and one that a broker's swap becomes.
     """
     if not change.in_order:
         return [file.name for file in change.files if file.how != "cut"]
@@ -125,29 +126,32 @@ def names_by_hand(change: Change, planned: Mapping[str, FileFingerprint]) -> lis
     return list(dict.fromkeys((*own, *olds)))
 
 
-def is_ours(
+def may_be_replaced(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change, name: str
 ) -> bool:
     """Return whether the file of this name may be replaced: the change made it, or a broker can rebuild it.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     if isinstance(change, ChangeLines):
-        return _lines_are_ours(folder, change)
-    # On its way a file of a swap has another name; what does not tell goes by the log beside it.
-    final, files = name.removesuffix(SWAP).removesuffix(CLEANED), {one.name: one for one in telling(change)}
+        return _only_planned_lines_differ(folder, change)
+    # During a swap a file has another name. A file that does not show the change is an index: a broker can rebuild it.
+    final, files = (
+        name.removesuffix(SWAP).removesuffix(CLEANED),
+        {file.name: file for file in telling(change)},
+    )
     file = files.get(final) or files.get(name)
     return file is None or _becomes(folder, planned, file, name)
 
 
-# -- lines of a checkpoint: the file is known by its lines, not by its bytes
+# -- entries of a checkpoint: the file is identified by its entries, not by its bytes
 
 
 def _lines_are_planned(folder: PartitionFolder, change: ChangeLines) -> bool:
-    """Return whether the entries are as planned, whatever became of the others.
+    """Return whether the entries that a plan changes are still as planned; other entries may have changed.
 
-    If some entries may stay, it is enough that some are as planned: after a purge the rest is still to be done.
+    If the plan may change only some of its entries, one unchanged entry is enough: another run can change it later.
     """
     data, lines = _data(folder, change), change.lines
     if data is not None and change.trusts:
@@ -156,8 +160,8 @@ def _lines_are_planned(folder: PartitionFolder, change: ChangeLines) -> bool:
     return data is not None and with_lines(data, lines) is not None
 
 
-def _lines_are_ours(folder: PartitionFolder, change: ChangeLines) -> bool:
-    """Return whether the file differs from its kept original by the plan's entries alone."""
+def _only_planned_lines_differ(folder: PartitionFolder, change: ChangeLines) -> bool:
+    """Return whether a checkpoint differs from its backup only by the plan's entries."""
     kept, old = folder.names.keep(change.name), NO_LINES
     if folder.state(kept) is not None:
         old = read_whole(folder.at(kept), LARGEST_BYTES, folder.tree)
@@ -172,10 +176,10 @@ def _data(folder: PartitionFolder, change: ChangeLines) -> bytes | None:
 
 
 def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
-    """Return the bytes on the disk, or those of an empty checkpoint where the plan expects no file.
+    """Return the bytes of a checkpoint, or those of an empty one if the plan expects no file and there is none.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     if change.size_before < 0 and folder.state(change.name) is None:
         return NO_LINES
@@ -185,7 +189,7 @@ def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
 def has_more(folder: PartitionFolder, change: Change, intent: Intent) -> bool:
     """Return whether a committed change left entries unchanged that another run may change.
 
-    Not once somebody else has written the file, whose it then is.
+    False if another program has written the file since.
 
     Raises:
         OSError: a file could not be read.

@@ -1,19 +1,20 @@
 """Replace, add and remove whole files: indexes, checkpoints, a withdrawn segment, a new segment at the log end.
 
-All originals are linked into ``keep/``, and that is synced. Then each file gets its new name or loses its own, and the
-partition folder is synced. A new file is renamed straight out of the private sub-folder. So at every instant there is
-the old file or the new one, both whole, and a broker never sees a name that it would clean away. A link is enough even
-for a damaged file, since nothing opens it once its name is gone. Undo renames the kept originals over the new files.
+All originals are linked into ``keep/``, which is synced. Then each file gets its new name or is removed, and the
+partition folder is synced. A new file is renamed straight out of the work folder. So at every instant the old file or
+the new one is there, whole, and never under a name that makes a broker delete the file. A link is enough even for a
+damaged file, since nothing opens the file once its name is gone. Undo renames the kept originals over the new files.
 
-Of the files of one change the first one leads, which is the ``.log`` where there is one: it is the last to come and the
-first to go (``steps.swap_files``). So it tells whether the change is committed. A segment that is set aside is out once
-its log has no name; a broker deletes an index without a log, while the link in ``keep/`` stays. An empty segment at the
-log end is harmless in every state in between: a broker recovers a segment without bytes. It is taken back only while no
-file of it has a byte: a broker that was started has made the indexes larger, or written.
+The first file of a change is the leading one; if the change has a ``.log``, the ``.log`` leads. The leading file is
+added last and removed first (``steps.swap_files``), so it shows whether the change is committed. A withdrawn segment is
+out as soon as its log has no name: a broker deletes an index without a log, but the link in ``keep/`` stays. A new
+empty segment at the log end is harmless in every intermediate state: a broker recovers a segment without bytes. Undo
+removes the new segment only while all its files are empty: a broker that ran has extended the indexes, or written to
+the log.
 
-Changes of one file each are independent of each other, so one set of barriers serves all of a partition: all are kept,
-``keep/`` is synced, all are renamed, the partition folder is synced. A power cut in between leaves some old and some
-new, and each of these states is right.
+Changes of one file each are independent of each other, so all of them in a partition share two syncs: all originals are
+linked, ``keep/`` is synced, all new files are renamed, the partition folder is synced. A power cut in between leaves a
+mixture of old and new files, and each mixture is correct.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from krepair.plan.model import FileFingerprint
 def becomes(intent: Intent) -> tuple[Becomes, ...]:
     """Return the files of a change, the leading one first.
 
-    What a broker has put in the place of an index gives way where its log tells whose it is: the kept one is as good
-    as any. A file of a new segment that a broker has made larger is left to the broker.
+    If the log is krepair's, an index beside it that a broker has rebuilt may be replaced: the kept one is just as good.
+    A file of a new segment that a broker has extended is left to the broker.
     """
     lead, *others = intent.names
     is_new = lead.endswith(LOG) and intent.old(lead) is None
@@ -58,7 +59,7 @@ def becomes(intent: Intent) -> tuple[Becomes, ...]:
 
 
 def kept_files(folder: PartitionFolder, files: Iterable[Becomes]) -> list[KeptFile]:
-    """Return every original that is not in its place."""
+    """Return the backups of all originals that are not in their places."""
     return [
         KeptFile(folder.names.keep(file.name), file.old)
         for file in files
@@ -67,7 +68,7 @@ def kept_files(folder: PartitionFolder, files: Iterable[Becomes]) -> list[KeptFi
 
 
 def all_at_hand(folder: PartitionFolder, files: Iterable[Becomes]) -> bool:
-    """Return whether every file is in its old place or in its new one."""
+    """Return whether every file exists in its place, or where a step takes it from."""
     return all(
         any(folder.holds(path, file.new or file.old) for path in _places(folder, file)) for file in files
     )
@@ -90,7 +91,7 @@ class ChangeFiles(Executor):
     # -- forward
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether the leading file is in place, or, if it is to go, gone and kept."""
+        """Return whether the new leading file is in place; in a removal, whether the leading file is gone and kept."""
         first = becomes(intent)[0]
         if first.new is not None:
             return folder.holds(first.name, first.new)
@@ -100,7 +101,7 @@ class ChangeFiles(Executor):
         """Keep the originals of all changes, then swap the files of each; may be repeated.
 
         Raises:
-            OSError: a folder could not be synced: of none of them it is known whether it is done.
+            OSError: a folder could not be synced: none of the changes counts as done.
         """
         names = folder.names
         kept = _until_an_error(intents, lambda intent: run(folder, keep_files(becomes(intent), names)))
@@ -112,13 +113,13 @@ class ChangeFiles(Executor):
         return swapped
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an interrupted change still has all files that it made or began with."""
+        """Return whether an interrupted change still has all its new files and originals."""
         return all_at_hand(folder, becomes(intent))
 
     # -- back
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an original is in its place; without originals, whether the file is gone but its log not."""
+        """Return whether an original is in its place; for a new file, whether it is gone, but not its log."""
         if intent.originals:
             return any(folder.holds(old.name, old) for old in intent.originals)
         lead = intent.names[0]
@@ -128,9 +129,9 @@ class ChangeFiles(Executor):
         return base_offset is None or lead.endswith(LOG) or folder.state(log_name(base_offset)) is not None
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check that no other program wrote the files since, and that a segment can come back whole.
+        """Check that no other program wrote the files since, and that a withdrawn segment can be restored whole.
 
-        If the original is back, an undo was begun whose record the journal has lost: it may be resumed.
+        If an original is in its place, an undo was begun whose record the journal has lost: it may be resumed.
         """
         files = becomes(intent)
         alone = files[0] if len(files) == 1 and files[0].foreign == "stops" else None
@@ -147,7 +148,7 @@ class ChangeFiles(Executor):
         """Put the originals back; may be repeated, also before any file was changed.
 
         Raises:
-            OSError: a folder could not be synced: of none of them it is known whether it is done.
+            OSError: a folder could not be synced: none of the changes counts as done.
         """
 
         def put_back(intent: Intent) -> None:
@@ -165,7 +166,7 @@ class ChangeFiles(Executor):
 
 
 def _is_gone_by_others(folder: PartitionFolder, intent: Intent) -> bool:
-    """Return whether a broker deleted a file before krepair had kept it."""
+    """Return whether a broker deleted all originals of a removal before krepair linked them into ``keep/``."""
     return not intent.made and all(
         folder.state(path) is None
         for old in intent.originals
@@ -180,7 +181,7 @@ def _is_foreign(folder: PartitionFolder, file: Becomes) -> bool:
 
 
 def _check_segment(folder: PartitionFolder, files: Sequence[Becomes]) -> None:
-    """Check that a withdrawn segment can come back whole: no other has its name, and all of it is kept."""
+    """Check that a withdrawn segment can be restored whole: its name is free, and all its files are kept."""
     olds = [file for file in files if file.old is not None] if len(files) > 1 else []
     for file in olds[:1]:
         if _is_foreign(folder, file):
@@ -208,21 +209,21 @@ def check_is_still_its_log(
     planned: Mapping[str, FileFingerprint],
     made: Mapping[str, FileChange],
 ) -> None:
-    """Check, before a withdrawn file comes back, that the log beside it is the one that it was taken from.
+    """Check, before a withdrawn file is restored, that its log is still the one beside which the file lay.
 
-    A broker that was started since has gone on with the log. It would use an index, a swap or a snapshot of the one
-    before; what it fetched at the log end has the offsets of a segment that was set aside; and a ``.cleaned`` makes it
-    delete a swap that holds the only records of its segments.
+    A broker may have written to the log since. It would then use a restored index, swap or snapshot that does not
+    belong to this log. Records that it fetched at the log end may have the offsets of a withdrawn segment. And a
+    restored ``.cleaned`` would make it delete a later swap, which may hold the only copy of its records.
 
     Args:
-        made: what the plan makes of the logs that it changes, by name.
+        made: planned result for each log that the plan changes, by name.
 
     Raises:
-        StalePlanError: it is another log now; the message names the file that tells.
+        StalePlanError: the log was written since; the message names it.
     """
     own = parse_file_name(name)
     if folder.state(name) is not None or own.base_offset is None:
-        return  # it is back already, or another one has its name: see ``check_undo``
+        return  # the file is restored already, or another file has its name: see ``check_undo``
     if own.state is NameState.CLEANED:
         for swap in map(parse_file_name, folder.file_names()):
             above = swap.base_offset is not None and swap.base_offset >= own.base_offset
@@ -233,13 +234,13 @@ def check_is_still_its_log(
     log = _last_log(folder, planned, own) if at_log_end else log_name(own.base_offset)
     if log and not is_log_of_plan(folder, planned, made, log):
         raise StalePlanError(
-            f"{folder.at(log)}: was written since {name} was taken out: a broker has gone on with the log, and that "
-            "file is not of it; nothing more was changed"
+            f"{folder.at(log)}: was written since {name} was taken out: a broker has written to the log since, and "
+            "that file does not belong to it; nothing more was changed"
         )
 
 
 def _last_log(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], own: FileName) -> str:
-    """Return the name of the last log; empty if there is none, or the snapshot does not lie behind its base offset."""
+    """Return the name of the last log; empty if there is none, or for a snapshot up to the last planned log's base."""
     before = max((name for name in planned if name.endswith(LOG)), default="")
     if own.kind is FileKind.SNAPSHOT and (own.base_offset or 0) <= (base_offset_of(before) or 0):
         return ""

@@ -1,7 +1,8 @@
-"""Define the interface that carries changes out and takes them back.
+"""Define the interface of executors, which carry changes out and undo them.
 
-Files become other files (``change_files.py``); a log loses bytes (``mend.py``); segments are swapped, or a
-broker's swap is finished (``segments.py``). They know what a change began with, and not its kind.
+There are three modules of executors: for whole files that are replaced (``change_files.py``), for logs that lose bytes
+(``mend.py``), and for segments that are swapped and brokers' swaps that are completed (``segments.py``). An executor
+works from a change's intent record, not from the plan.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from krepair.errors import KrepairError
 
 
 class KeptFile(NamedTuple):
-    """An original that undo would put back.
+    """Original that undo would restore.
 
     Attributes:
-        path: relative to the partition folder.
+        path: path of the backup, relative to the partition folder.
         original: state of the file when it was kept.
-        plain: whether its digest is the plan's, over the bytes one by one: of bytes that were cut.
+        plain: True for bytes that were cut from a log, whose digest is that of ``digest_file``, not ``digest_content``.
     """
 
     path: str
@@ -30,11 +31,11 @@ class KeptFile(NamedTuple):
 
 
 class ExecutionResult(NamedTuple):
-    """Result of carrying several changes out, or taking them back.
+    """Result of carrying out or undoing several changes.
 
     Attributes:
         done: number of changes, from the first on, that are durably done.
-        error: what stopped the next one, or None.
+        error: error that stopped the next change, or None.
     """
 
     done: int
@@ -42,12 +43,12 @@ class ExecutionResult(NamedTuple):
 
 
 class Executor(ABC):
-    """Interface that carries changes out and takes them back; every call may be repeated after any crash.
+    """Interface of executors; every call may be repeated after any crash.
 
-    Changes of whole files come several at once, if they belong together; every other one comes by itself.
+    One call may get several changes of whole files that share their syncs; any other change comes alone.
 
     Attributes:
-        fenced: True if the fence is up during the change, else it is down.
+        fenced: True if the fence is up during the change.
     """
 
     fenced: ClassVar[bool] = False
@@ -59,55 +60,55 @@ class Executor(ABC):
         """Return whether an interrupted change is committed, or has all that it needs to be committed.
 
         Raises:
-            StalePlanError: it can neither go on nor be taken back: somebody else wrote one of its files.
+            StalePlanError: the change can neither be resumed nor be undone: another program wrote one of its files.
         """
 
     @abstractmethod
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether a change has passed its commit; its rollback then needs a record of its own."""
+        """Return whether a change has passed its commit; from then on a rollback needs its own ``Undo`` record."""
 
     @abstractmethod
     def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> ExecutionResult:
         """Carry changes out, or resume them.
 
         Raises:
-            StalePlanError: a file is neither an original nor one of ours.
-            KrepairError, OSError: it is not known how far they came.
+            StalePlanError: a file is neither an original nor one of krepair's own.
+            KrepairError, OSError: none of the changes counts as done.
         """
 
     # -- back
 
     @abstractmethod
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an original is in its place, which shows that an undo of a committed change was begun."""
+        """Return whether a committed change has an original in its place, so that an undo of it was begun."""
 
     @abstractmethod
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check, before the first step of an undo, that nothing was written since and the originals can come back.
+        """Check, before the first step of an undo, that no file was written since and all originals can be restored.
 
         Args:
-            state: ``committed``, ``committing`` (half done) or ``undoing`` (half undone).
+            state: ``committed``, ``committing`` (interrupted) or ``undoing`` (undo interrupted).
 
         Raises:
-            StalePlanError: somebody wrote a file, or an original is gone; the message names it.
+            StalePlanError: another program wrote a file, or an original is gone; the message names it.
         """
 
     @abstractmethod
     def go_back(
         self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
     ) -> ExecutionResult:
-        """Make every file what it was before the changes, or resume doing so.
+        """Restore every file as it was before the changes, or resume an interrupted undo.
 
         Args:
-            committed: True if the changes have ever passed their commit. If not, a file that is neither in its place
-                nor kept was removed by a broker.
+            committed: True if the changes have ever passed their commit. If not, an original that is neither in its
+                place nor kept was removed by a broker.
 
         Raises:
-            KrepairError, OSError: it is not known how far they came.
+            KrepairError, OSError: none of the changes counts as undone.
         """
 
-    # -- what it has and what it makes
+    # -- backups
 
     @abstractmethod
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
-        """Return the originals that undo would put back, without those already in their places."""
+        """Return the originals that undo would restore, without those already in their places."""

@@ -1,13 +1,13 @@
-"""The fence: while it is up, a broker that is started recovers the partition, and so rebuilds its indexes.
+"""Fence of a partition: while it is up, a broker that is started recovers the partition and so rebuilds its indexes.
 
-The recovery point of the partition is lowered to its first group, then the clean-shutdown marker is moved into the
-private sub-folder; at the end both are given back. Every partial state is right (see the commit protocol in the docs).
-A marker that was not there is never written, and one is not given back when a broker has been started in between: its
-files may then no longer be as a clean stop left them.
+To raise the fence, krepair lowers the partition's recovery point to its first group and moves the clean-shutdown marker
+into the work folder; at the end both are restored. Every intermediate state is safe (see the commit protocol in the
+docs). krepair never writes a new marker. It does not restore the marker if a broker was started in between, because the
+files may then differ from those that the clean stop left.
 
-A partition that could not be finished keeps its fence while others are worked on. So several fences may stand at once,
-of one plan or of several. There is one marker for all of them: it lies in one of the fences and goes back with the
-last. A fence gives back only the line of its own partition.
+A partition that could not be finished keeps its fence while others are changed. So several fences may be up at once, of
+one plan or of several. They share the one marker: it lies in one of the fences and is restored with the last one. Each
+fence restores only its own partition's entry in the recovery points.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _SEEN = "seen.json"
 _SEEN_NEW = "seen.json.new"
 _LOG: Final = logging.getLogger(__name__)
 FILES_LOOKED_AT: Final = 300
-"""How many files of other partitions' active segments a run looks at each time it takes down its own fence.
+"""Number of files of other partitions' active segments that a run checks each time it lowers a fence of its own.
 
-They are those of 100 partitions. The next time it looks at others.
+These are the files of 100 partitions; the next time it checks others.
 """
 _ROOT_FILES = frozenset({CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES, REPLICATION_CHECKPOINT})
 _ACTIVE_KINDS = frozenset({FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
 
 Seen = dict[str, tuple[int, int] | None]
-"""Path relative to the log directory -> size and mtime in nanoseconds; None: nothing has the name."""
+"""Path relative to the log directory -> (size in bytes, mtime in nanoseconds), or None if the file does not exist."""
 
 _DAMAGED: Final[Seen] = {META_PROPERTIES: (-1, -1)}
-"""Stands for a list that cannot be read. Then nobody knows whether a broker was started since.
+"""Value for a list that cannot be read, so that it is unknown whether a broker was started since.
 
-krepair acts as if one was: it gives back neither the clean-shutdown marker nor the recovery point.
+krepair then acts as if a broker was started: it restores neither the clean-shutdown marker nor the recovery point.
 """
 
 
@@ -83,7 +83,7 @@ class Point(NamedTuple):
 
 
 def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
-    """Return the recovery-point file with the partition's entry lowered to the point; pure.
+    """Return the content of the recovery-point file with the partition's entry lowered to a point.
 
     Args:
         data: content of the file.
@@ -91,10 +91,10 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
         path: path of the file, for the message.
 
     Returns:
-        The new bytes, or None if the line is not there (a broker then starts from 0) or low enough already.
+        The new content, or None if the entry is missing (a broker then starts from 0) or low enough already.
 
     Raises:
-        RefusedError: the file is not as a broker writes it; one that cannot read it does not start.
+        RefusedError: the file is damaged; a broker that cannot read it does not start.
     """
     if not data:
         return None
@@ -110,19 +110,19 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
 
 
 def raised_points(data: bytes, kept: bytes, point: Point, path: str) -> bytes | None:
-    """Return the recovery-point file with the partition's entry as it was before it was lowered; pure.
+    """Return the content of the recovery-point file with the partition's entry as it was before it was lowered.
 
     Args:
-        data: content of the file now.
-        kept: content of the file before it was lowered.
-        point: where recovery was made to begin.
+        data: present content of the file.
+        kept: content of the file before the entry was lowered.
+        point: lowered offset of the partition.
         path: path of the file, for the message.
 
     Returns:
-        The new bytes, or None if the line is no longer the lowered one.
+        The new content, or None if the entry is no longer the lowered one.
 
     Raises:
-        RefusedError: one of the files is not as a broker writes it.
+        RefusedError: one of the files is damaged.
     """
     key = (point.topic, point.partition)
     before = next((e.offset for e in _entries(kept, path) if (e.topic, e.partition) == key), None)
@@ -147,12 +147,12 @@ def _entries(data: bytes, path: str) -> tuple[CheckpointEntry, ...]:
 
 
 class Fence:
-    """The fence of one partition; both calls may be repeated after a crash at any instant.
+    """Fence of one partition; ``put_up`` and ``lift`` may be repeated after a crash at any instant.
 
     Args:
-        folder: the partition folder; what is set aside lies in its private sub-folder.
+        folder: the partition folder; the fence's files lie in its work folder.
         point: offset from which recovery is to begin.
-        watch: of the log directory; None: of this fence alone.
+        watch: fences of the whole log directory; None for a directory without other fences of this run.
     """
 
     def __init__(self, folder: PartitionFolder, point: Point, watch: Watch | None = None) -> None:
@@ -168,13 +168,13 @@ class Fence:
         self._points = f"{self.place}/{RECOVERY_POINT_CHECKPOINT}"
         self._marker = f"{self.place}/{CLEAN_SHUTDOWN}"
         self.keeps_marker_away = False
-        """Whether a marker was not given back, because a broker may have been started since it was set aside."""
+        """True if the marker was not restored, because a broker may have been started since it was moved away."""
 
     def is_up(self) -> bool:
-        """Return whether any run, perhaps an interrupted one, has left anything of the fence.
+        """Return whether the fence is up, or any part of it exists after an interrupted run.
 
         Raises:
-            OSError: its place could not be looked at.
+            OSError: the folder of the fence could not be read.
         """
         return self._tree.is_folder(self.place)
 
@@ -183,7 +183,7 @@ class Fence:
 
         Raises:
             RefusedError: the recovery-point file is damaged.
-            OSError: a call failed; ``lift`` gives everything back.
+            OSError: a call failed; ``lift`` restores everything.
         """
         owner = self._folder.owner()
         _LOG.info("%s: fence goes up", self._folder.folder)
@@ -200,17 +200,17 @@ class Fence:
             seen = msgspec.json.encode(self._watch.seen())
             self._disk.create(f"{self.place}/{_SEEN}", seen, owner=owner)
             self._watch.put_up_here(self.place)
-        # Before anything in the root changes: what was seen, and what was kept, are there after a power cut.
+        # The list of watched files must survive a power cut before any file of the root changes.
         self._disk.sync_dir(self.place)
         self._lower_points()
         if self._tree.is_there(self._root_marker):
             self._move(self._root_marker, self._marker)
 
     def _make_durable(self, place: str) -> None:
-        """Sync a fence of an earlier run, which may have been killed before all of it was synced.
+        """Sync a fence of an earlier run, which may have been killed before it synced all of it.
 
-        A list that is lost with the power looks like one of a directory in which a broker was started. Where nothing
-        was set aside yet, a fence may have none, or half of one: from now on it says whether a broker was started.
+        If a power cut destroys the list of watched files, the fence acts as if a broker was started. A fence that holds
+        neither marker nor recovery points may have no list yet, or a part of one: then the list is written here.
         """
         if self._watch.was_put_up_here(place):
             return
@@ -243,10 +243,10 @@ class Fence:
         self._move(new, self._root_points)
 
     def lift(self) -> bool:
-        """Give recovery point and marker back, unless a broker started since the fence went up.
+        """Lower the fence: restore recovery point and marker, unless a broker was started since the fence went up.
 
         Returns:
-            Whether a broker was started in between. Its own files then stay as they are.
+            True if a broker was started in between; then the files of the root stay as they are.
 
         Raises:
             OSError: a call failed; call it again.
@@ -264,7 +264,7 @@ class Fence:
         return started
 
     def forget(self) -> None:
-        """Take the fence down as after a broker's start: its own files stay, and so does a low recovery point."""
+        """Lower the fence after a broker's start: neither marker nor recovery point is restored."""
         self.keeps_marker_away = self.keeps_marker_away or self._tree.is_there(self._marker)
         self._clear()
 
@@ -282,11 +282,11 @@ class Fence:
         try:
             lowered = lowered_points(kept, self._point, self._points)
         except RefusedError:
-            return  # it was damaged since; a point that stays low costs a broker time, and nothing else
+            return  # the file was damaged since; a point that stays low only makes the next start slower
         if root == lowered:
             self._move(self._points, self._root_points)
             return
-        # Another fence has lowered, or given back, a line of its own since.
+        # Another fence has changed its own partition's entry since.
         raised = raised_points(root, kept, self._point, self._root_points)
         if raised is not None:
             self._replace_points(_RAISED, raised)
@@ -297,13 +297,13 @@ class Fence:
         others = [place for place in self._watch.places() if place != self.place]
         if others:
             self._make_durable(others[0])
-        # While another partition is half done, no broker may take the directory for cleanly stopped.
+        # While another partition is unfinished, the marker goes into its fence: a start must not be a clean one.
         self._move(self._marker, f"{others[0]}/{CLEAN_SHUTDOWN}" if others else self._root_marker)
 
     def _clear(self) -> None:
         for name in (CLEAN_SHUTDOWN, _LOWERED, _RAISED, RECOVERY_POINT_CHECKPOINT, _SEEN_NEW):
             self._remove(name)
-        # What was seen goes last, durably: while the marker is here, it says whether it may be given back.
+        # The list is removed after the sync of the other removals: as long as the marker is here, the list is needed.
         self._disk.sync_dir(self.place)
         self._remove(_SEEN)
         self._disk.remove_dir(self.place)
@@ -321,9 +321,9 @@ class Fence:
 
 
 class Watch:
-    """Fences of a log directory as one run knows them, and the files by which they notice a broker.
+    """Fences of a log directory, and the watched files whose changes show that a broker was started.
 
-    Both are looked up once and kept in step with what krepair itself does, under the log directory's lock.
+    One run reads both once, under the log directory's lock, and updates them with its own changes.
     """
 
     def __init__(self, disk: Disk, log_dir: str) -> None:
@@ -332,25 +332,25 @@ class Watch:
         self._places: list[str] | None = None
         self._entries: dict[str, Seen] | None = None
         self._seen: Seen | None = None
-        self._ours: set[str] = set()
+        self._changed_here: set[str] = set()
         self._put_up_here: set[str] = set()
         self._turn = 0
 
     def places(self) -> list[str]:
-        """Return the paths of all fences that are up, of any plan, ascending.
+        """Return the sorted paths of all fences that are up, of any plan.
 
         Raises:
-            OSError: a folder could not be looked at.
+            OSError: a folder could not be read.
         """
         if self._places is None:
             self._places = standing_fences(self._disk.tree, self._log_dir)
         return self._places
 
     def keeps_marker(self) -> bool:
-        """Return whether a fence holds the clean-shutdown marker, and will give it back.
+        """Return whether a fence holds the clean-shutdown marker.
 
         Raises:
-            OSError: a fence could not be looked at.
+            OSError: a fence could not be read.
         """
         return any(self._disk.tree.is_there(f"{place}/{CLEAN_SHUTDOWN}") for place in self.places())
 
@@ -367,17 +367,17 @@ class Watch:
         return place in self._put_up_here
 
     def names_to_look_at(self, place: str, seen: Seen, folder: str) -> list[str]:
-        """Return the files by which a fence may notice a broker that started since it went up.
+        """Return the watched files to check before a fence is lowered.
 
-        Of a fence that an earlier run has left: all. Since this run has begun, it holds the lock, which keeps brokers
-        out, and the lock is looked at before a fence goes down. So of a fence of its own in a directory of many
-        partitions it looks at the root, at the partition itself, and at some of the others, other ones each time: to
-        look at all of them for each partition takes a time that grows with the square of their number.
+        For a fence of an earlier run these are all watched files. For a fence of this run they are fewer if there are
+        many: the root's files, those of the partition itself, and some of other partitions, different ones each time.
+        That is enough, because this run holds the lock, which keeps brokers out, and checks the lock before it lowers a
+        fence. To check all files for each partition would take a time that grows with the square of their number.
 
         Args:
-            place: of the fence.
-            seen: what was seen when it went up.
-            folder: of the partition.
+            place: path of the fence.
+            seen: watched files when the fence went up.
+            folder: name of the partition folder.
         """
         if place not in self._put_up_here or len(seen) <= FILES_LOOKED_AT:
             return list(seen)
@@ -393,13 +393,13 @@ class Watch:
         self._places = [other for other in self.places() if other != place]
 
     def seen(self) -> Seen:
-        """Return the files that every unclean start changes, as this run found them first.
+        """Return the files that every unclean start changes, with the state in which this run found them.
 
-        Only where this run itself has changed something it has looked again: what changes elsewhere is not
-        krepair's doing, and a fence that goes up later must not take it for the state that a broker left.
+        Only entries that this run itself has changed are read again. Any other change may be a broker's, so a fence
+        that goes up later must compare with the first state.
 
         Raises:
-            OSError: a folder could not be looked at.
+            OSError: a folder could not be read.
         """
         tree = self._disk.tree
         if self._entries is None:
@@ -408,33 +408,33 @@ class Watch:
                 for name, found in tree.entries(self._log_dir)
             }
             self._seen = None
-            self._ours.clear()
-        for name in sorted(self._ours):
+            self._changed_here.clear()
+        for name in sorted(self._changed_here):
             found = tree.status(f"{self._log_dir}/{name}")
             self._entries[name] = {} if found is None else _watched(tree, self._log_dir, name, found)
             self._seen = None
-            self._ours.discard(name)
+            self._changed_here.discard(name)
         if self._seen is None:
             self._seen = {path: was for seen in self._entries.values() for path, was in seen.items()}
         return self._seen
 
     def look_again(self, paths: Iterable[str]) -> None:
-        """Note that krepair itself changed files, so that their folders are looked at once more.
+        """Note that krepair itself changed files, so that their folders are read again.
 
         Args:
-            paths: relative to the log directory.
+            paths: paths relative to the log directory.
         """
-        self._ours.update(path.partition("/")[0] for path in paths)
+        self._changed_here.update(path.partition("/")[0] for path in paths)
 
     @contextlib.contextmanager
     def our_own_change(self, paths: Iterable[str]) -> Iterator[None]:
         """Mark changes of these files as krepair's own while open, so that no fence takes them for a broker's start.
 
         Args:
-            paths: of files that are about to change, relative to the log directory.
+            paths: paths of the files that will change, relative to the log directory.
 
         Raises:
-            OSError: a call failed; then a fence may have forgotten some of these files, which is safe.
+            OSError: a call failed; then a fence may no longer watch some of these files, which is safe.
         """
         names = frozenset(paths)
         tree = self._disk.tree
@@ -455,10 +455,10 @@ class Watch:
 
 
 def standing_fences(tree: Tree, log_dir: str) -> list[str]:
-    """Return the paths of all fences that are up in a log directory, of any plan, ascending.
+    """Return the sorted paths of all fences that are up in a log directory, of any plan.
 
     Raises:
-        OSError: a folder could not be looked at.
+        OSError: a folder could not be read.
     """
     places = []
     for folder, status in tree.entries(log_dir):
@@ -466,7 +466,7 @@ def standing_fences(tree: Tree, log_dir: str) -> list[str]:
             continue
         with contextlib.suppress(FileNotFoundError):  # deleted with its topic at this moment
             names = (name for name in tree.names(f"{log_dir}/{folder}") if plan_id_of(name) is not None)
-            # A link with the name of a private folder is none of ours.
+            # A link with the name of a work folder is not krepair's.
             private = [place for name in names if tree.is_folder(place := f"{log_dir}/{folder}/{name}")]
             fences = (f"{place}/fence" for place in private)
             places += [place for place in fences if tree.is_folder(place)]
@@ -486,7 +486,7 @@ def _write_seen(disk: Disk, place: str, seen: Seen) -> None:
 
 
 def _read_seen(tree: Tree, place: str) -> Seen | None:
-    """Return the recorded files; None if a crash came before them. A damaged list fits no directory."""
+    """Return the watched files of a fence; None if there is no list yet, ``_DAMAGED`` for a damaged list."""
     data = tree.read(f"{place}/{_SEEN}", MOST_SEEN_BYTES)
     try:
         return msgspec.json.decode(data, type=Seen) if data is not None else None
@@ -509,8 +509,7 @@ def _look(tree: Tree, path: str) -> tuple[int, int] | None:
 def _watched(tree: Tree, log_dir: str, name: str, found: os.stat_result) -> Seen:
     """Return the files of one entry of the log directory that every unclean start changes.
 
-    Recovery resets and resizes the indexes of the last segment even when its log is right
-    (``LogSegment.recover``).
+    Recovery resets and resizes the indexes of the last segment even if its log is undamaged (``LogSegment.recover``).
     """
     if stat.S_ISDIR(found.st_mode) and name.isascii():
         with contextlib.suppress(FileNotFoundError):

@@ -202,7 +202,7 @@ class PartitionFolder:
         self._has_private_folders = True
 
     def has_private_folders(self) -> bool:
-        """Return whether the work folder exists; once this object knows that it exists, it is not checked again.
+        """Return whether the work folder exists; the file system is asked only until it does.
 
         Raises:
             OSError: the folder's status could not be read.
@@ -497,8 +497,8 @@ class PartitionFolder:
     def swap_of_others(self, swap: str) -> StalePlanError:
         """Return the refusal to continue beside another program's swap, which may hold the only copy of records."""
         return StalePlanError(
-            f"{self.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; go on with "
-            "that plan, or undo it, first; without one start the broker and stop it: it completes the swap",
+            f"{self.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; resume "
+            "that plan, or undo it, first; without a plan start the broker and stop it: it completes the swap",
             next_command=Next.of("undo", self.log_dir),
         )
 
@@ -622,8 +622,8 @@ def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -
     status = tree.status(path)
     if status is not None and not is_kind(status.st_mode):
         raise RefusedError(
-            f"{path}: expected a {kind} of krepair's own, found a {kind_of(status.st_mode)}; somebody put it there, "
-            "and nothing was changed"
+            f"{path}: expected a {kind} of krepair's own, found a {kind_of(status.st_mode)}; another program put it "
+            "there, and nothing was changed"
         )
     return status is not None
 

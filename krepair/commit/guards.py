@@ -24,7 +24,7 @@ class HeldLock(Protocol):
 
 
 class SafePoints:
-    """Requests to stop, which count only between two groups."""
+    """Requests to stop, which take effect only between two groups."""
 
     def __init__(self) -> None:
         self.requested = ""
@@ -37,7 +37,7 @@ class SafePoints:
         """Stop here if a stop was requested.
 
         Raises:
-            InterruptedAtSafePointError: somebody asked to stop.
+            InterruptedAtSafePointError: a stop was requested.
         """
         if self.requested:
             message = (
@@ -73,15 +73,15 @@ class Guards:
 
     Attributes:
         lock: held lock of the log directory.
-        safe_points: whether somebody asked to stop.
-        watch: of the fences of the log directory; None: each partition looks for itself.
-        begun: whether this run has changed anything yet.
-        settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
-        not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
-        taken_back: what an earlier run had left and this one took back: fences, and changes that were half done.
-        number: gives the number of a journal that is begun now, see ``JournalHeader``.
-        judge: reads indexes that somebody else has made, see ``visited.Judge``.
-        keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
+        safe_points: requests to stop.
+        watch: fences of the log directory, shared by all partitions; None: each partition looks for fences itself.
+        begun: True once this run has changed a file.
+        settled: True if one sync of the file system replaced the syncs of earlier runs' work folders, see ``settle``.
+        not_given_back: folders whose fence went down without giving the marker back, see ``Fence.lift``.
+        taken_back: fences and unfinished changes of an earlier run that this run rolled back.
+        number: returns the number for a new journal, see ``JournalHeader``.
+        judge: checks indexes that another program has written, see ``visited.Judge``.
+        keep_plan: writes the copy of the plan into a folder's existing work folder.
     """
 
     lock: HeldLock
@@ -104,7 +104,7 @@ class Guards:
         """Check that the lock is still held.
 
         Raises:
-            LockLostError: it is not, or that could not be seen; then nothing more may be touched.
+            LockLostError: the lock is lost or could not be checked; nothing more may be touched.
         """
         try:
             self.lock.check()
@@ -113,12 +113,12 @@ class Guards:
             raise LockLostError(f"{error.message}; nothing more is changed", before=before) from error
 
     def settle(self, folders: Sequence[PartitionFolder]) -> None:
-        """Replace the barriers of many work folders that earlier runs left by a single one.
+        """Sync the whole file system once if earlier runs left many work folders, instead of each of their folders.
 
         To be called once, before the first of them is opened.
 
         Raises:
-            UnwritableError: something could not be written.
+            UnwritableError: the sync failed.
         """
         begun = [folder for folder in folders if folder.was_begun()]
         if len(begun) * SYNCED_WHEN_OPENED < medium.MANY:

@@ -1,8 +1,8 @@
-r"""The journal of one partition: an append-only file of checked lines, described once, here.
+r"""Journal of one partition: an append-only file of lines with checksums. Its format is described here.
 
 Layout of a line: ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``. The first one is ``JournalHeader``, every other one a
-list of records. It is appended and synced before the first step that its records announce. A last line that is cut off
-or fails its CRC was torn by a crash: it counts as never written. A bad line before another one is damage, and the
+list of records. A line is appended and synced before the first step that its records announce. A last line that is cut
+off or fails its CRC was torn by a crash: it counts as never written. A bad line before another one is damage, and the
 journal is refused.
 """
 
@@ -27,17 +27,17 @@ MAGIC = "krepair journal"
 VERSION = 4
 JOURNAL_NAME = "journal"
 COPY_NAME = "plan"
-"""The copy of the plan, see ``krepair.ops.kept``."""
+"""Name of the plan's copy, see ``krepair.ops.kept``."""
 _NEW_JOURNAL = "journal.new"
 _SPARE_BLOCKS = 2
 _LONGEST_NAME = 255
-"""Bytes of a file name."""
+"""Greatest length of a file name in bytes."""
 MOST_BYTES = 256 << 20
-"""A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""
+"""Size that no journal of krepair exceeds: 10,000 groups of 4 files each take about 20 MB."""
 
 Order = Literal["P1", "P2"]
 ExecutorName = Literal["files", "log", "segments", "swap"]
-"""What carries a change out, see ``executor.py``."""
+"""Name of the executor that carries a change out, see ``executor.py``."""
 
 _BEFORE_DONE: dict[str, frozenset[str | None]] = {
     "committed": frozenset({"committing", "undoing"}),
@@ -54,8 +54,8 @@ class FileState(Struct, frozen=True, kw_only=True):
         name: file name in the partition folder.
         size: size in bytes.
         mtime_ns: modification time in nanoseconds.
-        digest: digest of its content, see ``digest_content``. Empty for a log whose batches' digest is in the plan,
-            or that this plan makes, as long as size and time tell it from the one that it replaces.
+        digest: digest of the content, see ``digest_content``. Empty for a log whose batches' digest is in the plan,
+            and for a log that this plan makes, if its size or time differs from that of the log it replaces.
     """
 
     name: str
@@ -65,15 +65,14 @@ class FileState(Struct, frozen=True, kw_only=True):
 
 
 class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True, omit_defaults=True):
-    """First record.
+    """First record of a journal.
 
     Attributes:
         magic: ``MAGIC``.
         version: version of this layout.
         plan_id: id of the plan that is applied.
         folder: name of the partition folder.
-        number: it grows from plan to plan in a log directory, so that a later plan has a higher one; 0 in journals of
-            1.0.0.
+        number: number of the plan in the log directory, higher for a later plan; 0 in journals of 1.0.0.
     """
 
     magic: str
@@ -87,11 +86,11 @@ class LostBytes(Struct, frozen=True, kw_only=True):
     """Identity of a log that loses bytes, before and after.
 
     Attributes:
-        size_after: bytes of the log without them.
-        digest_after: digest of all these bytes.
-        digest_removed: digest of the bytes that go.
-        front_bytes: how much of the new ``.index`` is also true of the old log.
-        last: whether it is the last segment of its partition at that time.
+        size_after: size in bytes of the log without the removed bytes.
+        digest_after: digest of the log without the removed bytes.
+        digest_removed: digest of the removed bytes.
+        front_bytes: number of bytes from the start of the new ``.index`` that are correct for the old log, too.
+        last: True if the log is the last one of its partition when the change begins.
     """
 
     size_after: int
@@ -105,7 +104,7 @@ class FolderListing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Content of a partition folder when changes, or their undo, began: see ``krepair.commit.listing``.
 
     Attributes:
-        files: name, size and digest of each file but krepair's own, all separated by slashes.
+        files: name, size and digest of each file except krepair's own, all separated by slashes.
         marker: digest of the clean-shutdown marker, in the root or in a fence; empty if there was none.
         epochs: (epoch, start offset) of each line of the leader epoch checkpoint.
     """
@@ -116,21 +115,21 @@ class FolderListing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True):
-    """A change begins: its new files are staged, complete and synced.
+    """Record that a change begins: its new files are staged, complete and synced.
 
     Attributes:
         change_id: id of the change.
         executor: name of the executor that carries the change out.
-        originals: every file that is replaced or goes, as it was. Of files that are no swap the ``.log`` is first.
-        made: the staged files, by their final names, in the same order. None of a log that is truncated in place.
-        order: of the renames of a swap, here and back; every other kind has one only.
-        copied: names among the originals that are kept as real copies (known to be damaged).
-        parts: what each source gave to the new ``.log``, see ``krepair.checks.parts``; empty if it was not staged here.
+        originals: states of all files that the change replaces or removes; the ``.log`` first, except in a swap.
+        made: states of the staged files, with their final names, in the same order; empty if a log is cut in place.
+        order: order of the renames of a swap and of its undo; changes of other kinds have only one order.
+        copied: names of originals that are kept as real copies, because they are damaged.
+        parts: part of the new ``.log`` that comes from each source, see ``krepair.checks.parts``; else empty.
         digests: name -> 32 hex digits over the bytes of each new index of a rewritten segment.
-        over: the file that an earlier run of the same change made, which the staged one replaces; None in a first run.
-            The original is kept since then.
-        lost: the bytes that go from a log; else None.
-        before: what the folder held, with the first record of a run; else None, and in records of 1.0.0.
+        over: file of an earlier run of the same change that the staged file replaces; None in a first run, which kept
+            the original.
+        lost: bytes that a log loses; None for other changes.
+        before: listing of the folder in the first record of a run; None in other records, and in those of 1.0.0.
     """
 
     change_id: str
@@ -147,7 +146,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the files that it changes in the partition folder."""
+        """Names of the files that the change replaces, removes or adds."""
         return tuple(dict.fromkeys(state.name for state in (*self.originals, *self.made)))
 
     def old(self, name: str) -> FileState | None:
@@ -160,7 +159,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
 
     @property
     def log(self) -> FileState:
-        """The new ``.log`` of a swap of segments. No such record is without: see ``is_whole``."""
+        """New ``.log`` of a swap of segments; ``is_whole`` guarantees that such a record has one."""
         return next(state for state in self.made if state.name.endswith(LOG))
 
     @property
@@ -177,13 +176,13 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
 
     @property
     def sources(self) -> tuple[int, ...]:
-        """Base offsets of the segments that a swap replaces, ascending; its own is one of them."""
+        """Base offsets of the segments that a swap replaces, ascending, and of the new segment."""
         logs = (state.name for state in self.originals if state.name.endswith(LOG))
         return tuple(sorted({self.base_offset, *(int(name.removesuffix(LOG)) for name in logs)}))
 
     @property
     def is_whole(self) -> bool:
-        """True if the record has all that its kind needs and names files of a folder; krepair writes no other."""
+        """True if the record has all fields that its kind needs, and only valid file names."""
         if not all(map(_is_file_name, (*self.names, *self.copied, *self.digests))):
             return False
         match self.executor:
@@ -208,11 +207,11 @@ def _has_log(states: tuple[FileState, ...]) -> bool:
 
 
 class Undo(Struct, frozen=True, tag="undo", kw_only=True, omit_defaults=True):
-    """The originals of a change are about to be put back.
+    """Record that an undo begins to restore the originals of a change.
 
     Attributes:
         change_id: id of the change.
-        before: see ``Intent``.
+        before: listing of the folder, see ``Intent``.
     """
 
     change_id: str
@@ -220,11 +219,11 @@ class Undo(Struct, frozen=True, tag="undo", kw_only=True, omit_defaults=True):
 
 
 class Done(Struct, frozen=True, tag="done", kw_only=True):
-    """A change, or its undo, came to its end.
+    """Record that a change, or its undo, is complete.
 
     Attributes:
         change_id: id of the change.
-        state: ``committed``; ``rolled back`` (never committed) or ``undone``: the originals are in their places.
+        state: ``committed``; or, with the originals in their places, ``rolled back`` (never committed) or ``undone``.
     """
 
     change_id: str
@@ -232,9 +231,9 @@ class Done(Struct, frozen=True, tag="done", kw_only=True):
 
 
 class Freed(Struct, frozen=True, tag="freed", kw_only=True):
-    """Record that the new files were read again and are right: now the kept originals go.
+    """Record that the new files were read again and are correct, so that the kept originals are removed now.
 
-    From here on the change is not taken back. The record stays until the whole plan is done.
+    The change cannot be undone any more. The record stays until the whole plan is done.
 
     Attributes:
         change_id: id of the change.
@@ -244,12 +243,12 @@ class Freed(Struct, frozen=True, tag="freed", kw_only=True):
 
 
 class Purge(Struct, frozen=True, tag="purge", kw_only=True):
-    """All that is kept is about to be removed: from here on nothing can be undone."""
+    """Record that all kept files are removed now, so that nothing can be undone any more."""
 
 
 Step = Intent | Undo | Done | Freed | Purge
 Line = JournalHeader | tuple[Step, ...]
-"""The first line is the header. Every other one is what was written at once: all of it is on the disk, or none."""
+"""Content of a line: the header, or records that were written together, so that the disk has all of them or none."""
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
@@ -275,10 +274,10 @@ def decode_lines(data: bytes, path: str) -> tuple[list[Line], int]:
 
     Args:
         data: bytes of the journal.
-        path: its name, for the message.
+        path: path of the journal, for the message.
 
     Returns:
-        The lines, and the bytes they take: what follows is a torn last line.
+        The lines, and their size in bytes; a torn last line may follow.
 
     Raises:
         RefusedError: a line before the last one is damaged.
@@ -318,17 +317,17 @@ def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, in
 
 
 class Journal:
-    """The journal of one partition, read once and kept in step with the file.
+    """Journal of one partition, which reads the file once and then keeps itself up to date.
 
     Args:
-        private: absolute path of the private sub-folder.
-        plan_id: of the plan.
+        private: absolute path of the work folder.
+        plan_id: id of the plan.
         folder: name of the partition folder.
-        owner: (uid, gid) of the partition folder, whose the journal is too; None: of whoever writes it.
+        owner: (uid, gid) that a new journal gets; None for the user of this process.
 
     Raises:
-        RefusedError: the journal is damaged or of another plan or version.
-        OSError: it could not be read.
+        RefusedError: the journal is damaged, or belongs to another plan or version.
+        OSError: the journal could not be read.
     """
 
     def __init__(
@@ -344,21 +343,21 @@ class Journal:
         self._half_done: dict[str, None] = {}
         self.purging = False
         self.listing: FolderListing | None = None
-        """What the folder held when the records of ``since`` began."""
+        """Latest listing of the folder; the changes in ``since`` began after it."""
         self.since: dict[str, None] = {}
-        """Ids of the changes that began, or began to go back, since the folder was listed."""
+        """Ids of the changes that began, or whose undo began, since the folder was listed."""
         self.began_with: dict[str, FolderListing | None] = {}
-        """Change id -> what the folder held when the run began that made the change."""
+        """Change id -> listing of the folder at the beginning of the run that made the change."""
         self.came_again: set[str] = set()
         """Ids of changes that another program finished again while their undo was interrupted."""
         self._whole = bytearray()
-        """All whole records; bytes would be copied for each record that comes behind them."""
+        """All whole records; a bytearray, since bytes would be copied for each appended record."""
         self._torn = False
         self._read()
         self.is_torn = self._torn
-        """Whether it ended, when it was read, in a record that is not whole."""
+        """True if the file ended in an incomplete record when it was read."""
         self.bytes_read = len(self._whole)
-        """Bytes of the records that were read."""
+        """Size in bytes of the records that were read."""
 
     def _read(self) -> None:
         try:
@@ -396,7 +395,7 @@ class Journal:
                 )
 
     def _followed_by(self, step: Step) -> bool:
-        """Take a record that krepair can have written next; return False for any other."""
+        """Apply a record if krepair can have written it at this point; return False for any other record."""
         if not self._may_follow(step):
             return False
         self._take(step)
@@ -445,20 +444,20 @@ class Journal:
                 self.purging = True
 
     def append(self, *records: Step) -> None:
-        """Append records, durably and with one fsync: after a crash all of them exist, or none.
+        """Append records durably with one fsync: after a crash all of them exist, or none.
 
-        A file whose last append failed, or that ends in a torn record, is never written again: what it holds is
-        copied into a new one first, since a failed fsync may have lost what the next one would report as safe.
+        A file whose last append failed, or that ends in a torn record, is never written again: its records are copied
+        into a new file first. A failed fsync may have lost records, and the next fsync would not report that.
 
         Raises:
-            OSError: they could not be written; none of them happened.
+            OSError: the records could not be written; none of them counts.
         """
         if records:
             self._append(records)
 
     @property
     def number(self) -> int:
-        """Number of the journal in its log directory; 0 if 1.0.0 began it, or if it is not begun."""
+        """Number of the journal in its log directory; 0 for a journal of 1.0.0, or one without records."""
         return self._header.number
 
     def begin_as(self, number: int) -> None:
@@ -467,7 +466,7 @@ class Journal:
             self._header = replace(self._header, number=number)
 
     def command(self, verb: str) -> Next:
-        """Return a verb of the plan, by its id."""
+        """Return the command that runs a verb for this plan, by the plan's id."""
         log_dir = os.path.dirname(os.path.dirname(self._private))
         return by_id(verb, log_dir, self._header.plan_id)
 
@@ -479,7 +478,7 @@ class Journal:
         line = encode_line(steps)
         if self._torn or not self._whole:
             new = (bytes(self._whole) or encode_line(self._header)) + line
-            self._make_anew(new)
+            self._rewrite(new)
             self._whole = bytearray(new)
         else:
             self._torn = True
@@ -489,25 +488,25 @@ class Journal:
         for step in steps:
             self._take(step)
 
-    def _make_anew(self, data: bytes) -> None:
+    def _rewrite(self, data: bytes) -> None:
         _replace_journal(self._disk, self._private, data, self._owner)
         self._torn = False
 
     def settle(self) -> None:
-        """Make the records that were read durable, before anything is done because of them.
+        """Make the records that were read durable, before krepair acts on them.
 
-        A process that was killed may have written its last record without having synced it, or its fsync may have
-        failed; the page cache shows the record in both cases. Hence a new file, which is synced for the first time.
-        On a full disk, where purge is to free space, the same bytes are written over the old ones: that takes no block,
-        and the sync after it reports on all of them.
+        A killed process may have written its last record without syncing it, or its fsync may have failed; the page
+        cache shows the record in both cases. So the records are copied into a new file, which is synced for the first
+        time. On a full disk, where purge has to free space, the same bytes are written over the old ones: that takes
+        no block, and the fsync after it reports an error of any of them.
 
         Raises:
-            OSError: that could not be done.
+            OSError: the records could not be written or synced.
         """
         if not self._whole:
             return
         if self._has_room_for_another():
-            self._make_anew(bytes(self._whole))
+            self._rewrite(bytes(self._whole))
             return
         self._disk.write_at(self.path, 0, [memoryview(bytes(self._whole))])
         if self._torn:
@@ -523,9 +522,9 @@ class Journal:
         )
 
     def at_work(self) -> list[str]:
-        """Return ids of changes that are done, half done or half undone, and so have, or had, kept originals."""
+        """Return ids of changes that are begun and not undone, and so have, or had, kept originals."""
         return [change for change, state in self.states.items() if state not in _AT_REST]
 
     def unfinished(self) -> list[str]:
-        """Return ids of the changes that are half done or half undone."""
+        """Return ids of changes of which an apply or undo was begun and is not complete."""
         return list(self._half_done)

@@ -1,12 +1,12 @@
-"""The listing of a folder: what it held when a change, or its undo, began. It is written and synced with that record.
+"""Listing of a folder's files when a change, or its undo, begins; it is part of the journal record.
 
-A later run compares the folder with it: no clock and no inode tells whether another program was there in between. So
-it has no times: a directory that was restored is the directory. Of each file it has the name, the size and a digest:
-of files up to 1 MiB over all bytes; of a longer log over its last 64 KiB, of a longer file that an undo needs as
-evidence over its last 16 MiB: no crafted size makes a commit read for hours.
+A later run compares the folder with the listing to find out whether another program has changed it in between. Clocks
+and inodes cannot show that, and they differ in a restored copy of the directory. So the listing has the name, the size
+and a digest of each file: over all bytes of a file up to 1 MiB, over the last 64 KiB of a longer log, and over the last
+16 MiB of a longer file that an undo needs as evidence. Longer pieces are not read: a file of a crafted size could make
+a commit last for hours.
 
-A file takes at most 40 bytes in the journal: a name is written short, and 48 bits of the digest are enough against
-accidents.
+A file takes at most 40 bytes in the journal: names are abbreviated, and 48 bits of a digest detect accidental changes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Entry(NamedTuple):
     """Identity of a file in a listing.
 
     Attributes:
-        size: bytes; -1 of what is no regular file.
-        digest: over its content; empty where it is empty, or too long to be read.
+        size: size in bytes; -1 for anything but a regular file.
+        digest: digest of the content; empty for an empty file, or one that is too long to be read.
     """
 
     size: int
@@ -60,11 +60,11 @@ class Entry(NamedTuple):
 
 
 def take_listing(folder: PartitionFolder, marker: str) -> FolderListing:
-    """Read what a folder holds, after its names are made durable.
+    """List the files of a folder, after syncing the folder.
 
     Args:
-        folder: the partition folder; of the root nothing is listed but the marker.
-        marker: see ``marker_of``.
+        folder: the partition folder; for the root, only the marker is listed.
+        marker: digest of the clean-shutdown marker, see ``marker_of``.
 
     Raises:
         OSError: a file could not be read.
@@ -79,7 +79,7 @@ def epochs_of(folder: PartitionFolder) -> tuple[EpochEntry, ...]:
     """Return the entries of ``leader-epoch-checkpoint``; none if the file is missing or damaged.
 
     Raises:
-        OSError: it could not be read.
+        OSError: the file could not be read.
     """
     data = folder.tree.read(folder.at(LEADER_EPOCH_CHECKPOINT), EVIDENCE_BYTES)
     return () if data is None else tuple(decode_epochs(data).entries)
@@ -94,10 +94,10 @@ def _entries(folder: PartitionFolder) -> list[tuple[str, Entry]]:
 
 
 def entry_of(folder: PartitionFolder, name: str) -> Entry | None:
-    """Read what a file of the folder is known by; None if nothing has the name.
+    """Return the identity of a file in the folder; None if nothing has the name.
 
     Raises:
-        OSError: it could not be read.
+        OSError: the file could not be read.
     """
     status = folder.tree.status(folder.at(name))
     return None if status is None else _entry(folder, name, status)
@@ -110,10 +110,10 @@ def _entry(folder: PartitionFolder, name: str, found: os.stat_result) -> Entry:
 
 
 def digest_at(folder: PartitionFolder, path: str, size: int) -> str:
-    """Return the digest of a file's first ``size`` bytes as a listing has it; empty for a long file that is no log.
+    """Return the digest of a file's first ``size`` bytes by the rules of a listing; empty if the file is not read.
 
     Raises:
-        OSError: it could not be read.
+        OSError: the file could not be read.
     """
     longest = TAIL_BYTES if LOG in path else EVIDENCE_BYTES if is_evidence(path) else 0
     if not size or (size > WHOLE_BYTES and not longest):
@@ -130,7 +130,7 @@ def digest_at(folder: PartitionFolder, path: str, size: int) -> str:
 
 
 def is_evidence(name: str) -> bool:
-    """Return whether recovery derives the file from the whole log: aborted transactions, leader epochs."""
+    """Return whether recovery derives the file from the whole log, as a transaction index or the leader epochs."""
     return name.endswith(TXN_INDEX) or name == LEADER_EPOCH_CHECKPOINT
 
 
@@ -141,7 +141,7 @@ def marker_of(folder: PartitionFolder, places: Iterator[str] | list[str]) -> str
         places: paths of the fences that are up.
 
     Raises:
-        OSError: it could not be read.
+        OSError: the marker could not be read.
     """
     for path in (folder.log_dir, *places):
         data = folder.tree.read(f"{path}/{CLEAN_SHUTDOWN}", WHOLE_BYTES)

@@ -1,13 +1,13 @@
-"""Damaged bytes leave a ``.log``: truncated in place, or replaced by a log without them; and back again.
+"""Remove damaged bytes from a ``.log``, by a cut in place or by a new log without them; and restore them.
 
-The indexes go first. A time index holds no positions and a transaction index none either, so the new ones are true of
-the old log and of the new one. Of a new offset index only the front is true of both, when bytes leave the middle: the
-front takes its place, then the log changes, then the whole index follows. So at every instant each index is true of the
-log beside it, on every version, and no order of renames depends on one.
+The indexes are replaced first. Time and transaction indexes hold no positions, so the new ones are correct for the old
+log and for the new one. If bytes are removed from the middle, only the front of the new offset index is correct for
+both logs: the front is put in place, then the log changes, then the whole index follows. So at every instant each index
+is correct for the log beside it, and the order of the renames does not depend on the broker's version.
 
-A log is truncated in place, not rewritten: on a full disk there is no room for a second one, and inode, owner and
-attributes stay. The cut bytes are copied, synced and read back before; undo writes them behind the log again, and only
-if nobody else has.
+A log is truncated in place, not rewritten: a full disk has no room for a second one, and inode, owner and attributes
+stay. Before the cut, the bytes are copied, synced and read back. Undo appends them to the log again, but only if no
+other program has written to the log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from krepair.plan.model import FileFingerprint, MendLog
 _CHUNK_BYTES = 1 << 20
 FRONT = ".front"
 CUT = ".cut"
-"""Ends the name under which the cut bytes of a log are kept."""
+"""Suffix of the file in ``keep/`` with the cut bytes of a log."""
 
 
 class MendLogs(Executor):
@@ -64,7 +64,7 @@ class MendLogs(Executor):
         )
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an interrupted change is committed, or has all that it needs to be committed."""
+        """Return whether an interrupted change is committed, or has all files that it needs to be committed."""
         if self.is_committed(folder, intent):
             return True
         return folder.holds(intent.originals[0].name, intent.originals[0]) and all_at_hand(
@@ -90,9 +90,10 @@ class MendLogs(Executor):
         return ExecutionResult(1)
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether the log is the original or as long as it was, or the step before that was done.
+        """Return whether an undo has begun to restore the log.
 
-        That is: of a log that was cut, some of the bytes are behind it again; of another, its index is the front.
+        A log that was cut in place has some of its bytes again. A log that was replaced is the original again, or the
+        front of the new offset index is in place already.
         """
         original, lost = intent.originals[0], lost_of(intent)
         if not is_cut(intent):
@@ -102,12 +103,12 @@ class MendLogs(Executor):
         if not 0 < more <= original.size - lost.size_after:
             return False
         if folder.state(folder.names.keep(original.name + CUT)) is not None:
-            return _is_ours(folder, intent, more)
-        # A broker may have written on, to just as many bytes.
+            return _is_only_cut_bytes(folder, intent, more)
+        # A broker may have appended the same number of bytes.
         return _digest(folder, original.name, lost.size_after, more) == lost.digest_removed
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check that a finished log is as apply left it, or on its way back without a record of that."""
+        """Check that a committed log is as apply left it, or that an interrupted undo of it can be resumed."""
         if state == "committed" and not self.is_back(folder, intent):
             check_mended(folder, intent)
         else:
@@ -116,10 +117,10 @@ class MendLogs(Executor):
     def go_back(
         self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
     ) -> ExecutionResult:
-        """Append the lost bytes to the log again, if it ever lost them, and put the indexes back; may be repeated.
+        """Append the lost bytes to the log again, if it ever lost them, and restore the indexes; may be repeated.
 
         Raises:
-            StalePlanError: the log was written since, or what was kept is gone.
+            StalePlanError: the log was written since, or the kept bytes are gone.
             OSError: a call failed.
         """
         [intent], names = intents, folder.names
@@ -145,7 +146,7 @@ class MendLogs(Executor):
 
 
 def is_given_back(folder: PartitionFolder, intent: Intent, kept: str) -> bool:
-    """Return whether this file in ``keep/`` holds cut bytes that the log has again, in their old place."""
+    """Return whether a file in ``keep/`` holds cut bytes that the log has again at their old position."""
     if intent.lost is None or not is_cut(intent) or kept != intent.originals[0].name + CUT:
         return False
     original, lost = intent.originals[0], intent.lost
@@ -159,9 +160,9 @@ def cut_names(intent: Intent) -> tuple[str, ...]:
 
 
 def holds_part(folder: PartitionFolder, intent: Intent, name: str) -> bool:
-    """Return whether a file is as a step of the change leaves it, and neither the original nor a staged one.
+    """Return whether a file is in an intermediate state of the change, neither the original nor a staged file.
 
-    That is the front of an index, or a log that was cut in place, with some of its bytes behind it again.
+    Such a file is the front of an index, or a log that was cut in place and has some of its bytes again.
     """
     original, lost = intent.originals[0], lost_of(intent)
     if name != original.name or not is_cut(intent):
@@ -172,7 +173,9 @@ def holds_part(folder: PartitionFolder, intent: Intent, name: str) -> bool:
         return False
     more = current.size - lost.size_after
     kept = folder.state(folder.names.keep(name + CUT)) is not None
-    return _is_the_log(folder, intent, current) and (not more or (kept and _is_ours(folder, intent, more)))
+    return _is_the_log(folder, intent, current) and (
+        not more or (kept and _is_only_cut_bytes(folder, intent, more))
+    )
 
 
 def logs_behind(folder: PartitionFolder, name: str) -> list[str]:
@@ -184,7 +187,7 @@ def logs_behind(folder: PartitionFolder, name: str) -> list[str]:
 
 
 def lost_of(intent: Intent) -> LostBytes:
-    """Return what is known of the bytes that go; every record of a mended log has it, see ``Intent.is_whole``."""
+    """Return the record of the removed bytes, which ``Intent.is_whole`` guarantees for every change of a log."""
     assert intent.lost is not None
     return intent.lost
 
@@ -205,7 +208,7 @@ def _files(intent: Intent) -> list[Becomes]:
 
 
 def _companions(intent: Intent) -> list[Becomes]:
-    """Return the index files; a broker may touch one, but beside its old log the kept one is as good."""
+    """Return the index files; one that a broker has rewritten may be replaced, since the kept one fits the old log."""
     log = intent.originals[0].name
     return [
         Becomes(new.name, intent.old(new.name), new, None, "goes") for new in intent.made if new.name != log
@@ -218,17 +221,15 @@ def _index_of(intent: Intent) -> FileState | None:
 
 
 def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
-    """Return all steps but the cut in place.
+    """Return all steps except the cut in place.
 
     Args:
-        mended: whether the log has lost its bytes.
+        mended: True if the log has lost its bytes.
     """
     index, log, companions = _index_of(intent), _log_of(intent), _companions(intent)
     in_place = is_cut(intent)
     if index is not None and lost_of(intent).front_bytes == index.size:
-        index = (
-            None  # the new index is true of both logs, so it takes its place whole, as the other indexes do
-        )
+        index = None  # the new index is correct for both logs, so it is put in place whole, like the other indexes
     steps: list[Step] = []
     if not mended:
         steps += [*keep_files(companions if in_place else [*companions, log], names), SyncDir(names.keep())]
@@ -249,13 +250,13 @@ def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
 
 
 def _front_steps(intent: Intent, name: str, source: str, names: Names) -> list[Step]:
-    """Return the steps that put the part of the new index that is true of both logs in place."""
+    """Return the steps that put the front of the new index in place, which is correct for both logs."""
     front = PutFront(name, source, names.out(name + FRONT), lost_of(intent).front_bytes)
     return [front, SyncDir(""), SyncDir(names.out())]
 
 
 def _has_front(folder: PartitionFolder, intent: Intent) -> bool:
-    """Return whether the front stands in for the whole index, whose time no index has that a broker cut."""
+    """Return whether the front of the new index is in place; its time differs from an index that a broker cut."""
     index = _index_of(intent)
     if index is None or lost_of(intent).front_bytes == index.size:
         return False
@@ -275,7 +276,10 @@ def _cut(folder: PartitionFolder, intent: Intent, *, mended: bool) -> None:
 
 
 def _give_time_back(folder: PartitionFolder, original: FileState) -> None:
-    """Set even where it is right already: the fsync then has a change to write, also after one that failed."""
+    """Restore the log's modification time, and sync it.
+
+    The time is set even if it is right already, so that the fsync has a change to write, also after one that failed.
+    """
     path = folder.at(original.name)
     attributes = read_attributes(path, folder.tree)
     folder.disk.set_attributes(path, attributes._replace(mtime_ns=original.mtime_ns))
@@ -283,11 +287,11 @@ def _give_time_back(folder: PartitionFolder, original: FileState) -> None:
 
 
 def _keep_cut_bytes(folder: PartitionFolder, intent: Intent) -> None:
-    """Copy, sync and read back the bytes that go, before any of them goes."""
+    """Copy the bytes to be cut, sync the copy and read it back."""
     kept = folder.names.keep(intent.originals[0].name + CUT)
     size = intent.originals[0].size - lost_of(intent).size_after
     if _digest(folder, kept, 0, size) == lost_of(intent).digest_removed:
-        return  # it got this name after it was synced
+        return  # the copy got this name after it was synced
     folder.remove(kept)
     made = folder.names.out(intent.originals[0].name + CUT)
     folder.remove(made)
@@ -339,8 +343,8 @@ def lines_of_cut(folder: PartitionFolder, plan: FileFingerprint, change: MendLog
     """Return the shell commands that append the cut bytes to the log again and restore its time.
 
     Raises:
-        StalePlanError: it cannot come back.
-        OSError: it cannot be read.
+        StalePlanError: the log cannot be restored.
+        OSError: the log, or the kept bytes, cannot be read.
     """
     log, kept = change.name, folder.names.keep(change.name + CUT)
     size, current, cut = plan.size - change.size_after, folder.state(log), folder.state(kept)
@@ -369,7 +373,7 @@ def check_mended(folder: PartitionFolder, intent: Intent) -> None:
     """Check that the log is as apply left it, so that nothing written since is lost or mixed with old bytes.
 
     Raises:
-        StalePlanError: it was written since, or segments came behind it; the message names the file.
+        StalePlanError: the log was written since, or there are new segments behind it; the message names the file.
     """
     name, original = intent.originals[0].name, intent.originals[0]
     cut = FileState(name=name, size=lost_of(intent).size_after, mtime_ns=original.mtime_ns)
@@ -384,12 +388,13 @@ def check_mended(folder: PartitionFolder, intent: Intent) -> None:
 def check_not_trusted(folder: PartitionFolder, name: str) -> None:
     """Check, before damaged bytes return to a log end, that no broker was stopped cleanly since apply.
 
-    The next one would start without recovery and write behind them: what it wrote could not be read, and a later
-    recovery would cut it off. Without a marker, or with that of before, the bytes are where they were before. The time
-    of apply is that of the copy of the plan: each run rewrites a journal.
+    After a clean stop the next broker starts without recovery, and would append to the damaged bytes: its records could
+    not be read, and a later recovery would cut them off. Without a marker, or with the one from before apply, the
+    restored log is as safe as it was before apply. The time of apply is that of the plan's copy, because each run
+    rewrites the journal.
 
     Raises:
-        StalePlanError: one has.
+        StalePlanError: a broker was stopped cleanly since.
     """
     marker = folder.tree.status(f"{folder.log_dir}/{CLEAN_SHUTDOWN}")
     applied = folder.tree.status(f"{folder.private}/{COPY_NAME}")
@@ -411,10 +416,11 @@ def _steps_to_the_old_log(folder: PartitionFolder, intent: Intent) -> list[Step]
 
 
 def _give_bytes_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool) -> None:
-    """Write the cut bytes behind the log again.
+    """Append the cut bytes to the log again.
 
-    Size and time say nothing: a power cut may leave the old ones over bytes that are gone. And where the bytes can be
-    read, but the log had lost them before, they are written again: the fsync after the last writing may have failed.
+    Size and time do not show whether that was done: after a power cut they may be those of the original although bytes
+    are missing. A log that had lost its bytes gets them again even if they can be read, as long as the copy exists: the
+    fsync after the last write may have failed.
     """
     name, original, start = intent.originals[0].name, intent.originals[0], lost_of(intent).size_after
     size, kept = original.size - start, folder.names.keep(name + CUT)
@@ -429,10 +435,10 @@ def _give_bytes_back(folder: PartitionFolder, intent: Intent, *, was_mended: boo
 
 
 def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool) -> None:
-    """Check that the log is new, old, or cut with some of its bytes back, and that its lost bytes are kept.
+    """Check that the log is in a state that krepair leaves, and that its lost bytes are kept.
 
     Raises:
-        StalePlanError: it was written since, or what was kept is gone.
+        StalePlanError: the log was written since, or the kept bytes are gone.
     """
     name, original, start = intent.originals[0].name, intent.originals[0], lost_of(intent).size_after
     written = folder.written_since(name)
@@ -453,7 +459,7 @@ def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended:
         raise StalePlanError(
             f"{folder.at(kept)}: the kept bytes are gone or changed, so the log stays as it is"
         )
-    if not _is_ours(folder, intent, current.size - start):
+    if not _is_only_cut_bytes(folder, intent, current.size - start):
         raise written
 
 
@@ -464,7 +470,7 @@ def _is_whole(folder: PartitionFolder, intent: Intent) -> bool:
 
 
 def _is_the_log(folder: PartitionFolder, intent: Intent, found: FileState) -> bool:
-    """Return whether a log that is cut in place is still the planned one, by its time or by its first bytes."""
+    """Return whether a log that is cut in place is still the planned one, by its time or by its remaining bytes."""
     if found.mtime_ns == intent.originals[0].mtime_ns:
         return True
     return (
@@ -473,12 +479,12 @@ def _is_the_log(folder: PartitionFolder, intent: Intent, found: FileState) -> bo
     )
 
 
-def _is_ours(folder: PartitionFolder, intent: Intent, size: int) -> bool:
+def _is_only_cut_bytes(folder: PartitionFolder, intent: Intent, size: int) -> bool:
     return _is_kept(folder, intent.originals[0].name, lost_of(intent).size_after, size)
 
 
 def _is_kept(folder: PartitionFolder, name: str, start: int, size: int) -> bool:
-    """Return whether nothing lies behind the cut but kept bytes, or zeros where a power cut lost them."""
+    """Return whether the log has only kept bytes behind the cut, or zeros where a power cut lost them."""
     kept = _pieces(folder, folder.names.keep(name + CUT), 0, size)
     log = _pieces(folder, name, start, size)
     for (_, kept_piece), (_, log_piece) in zip(kept, log, strict=True):

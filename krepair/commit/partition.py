@@ -1,10 +1,9 @@
-"""One partition: its changes are carried out, go on after a crash, and are taken back.
+"""Carry out the changes of one partition, resume them after a crash, and undo them.
 
-How a change begins is in ``begin.py``, what carries it out in ``executor.py``. Here is the order: intent, steps,
-done. What an interrupted run left is told from the journal and from what is on the disk, so that any call may be
-repeated after a crash at any instant. A broker that was started in between may have finished a swap itself, or removed
-what was staged: then work resumes from there. Where a file is neither an original nor one of ours, ``StalePlanError``
-names it.
+``begin.py`` begins a change and ``executor.py`` carries it out. This module keeps the order: intent record, steps, done
+record. It finds unfinished changes by the journal and the files, so that any call may be repeated after a crash at any
+instant. If a broker that was started in between has finished a swap, or removed staged files, the work resumes from
+there. If a file is neither an original nor one of krepair's own, ``StalePlanError`` names it.
 """
 
 from __future__ import annotations
@@ -60,13 +59,13 @@ from krepair.plan.model import Change, Commit, PartitionPlan
 
 _LOG: Final = logging.getLogger(__name__)
 Verify = Callable[[Sequence[Change]], Mapping[str, str]]
-"""Reads what changes made once more; gives what is wrong, by the id of the change."""
+"""Function that reads the new files of changes again; returns the errors by change id."""
 
 Failure = KrepairError | OSError
 _EVENTS: Final[dict[type[Step], str]] = {Intent: "begun", Undo: "undo begun", Freed: "originals freed"}
 _STOPS_ALL: Final = (InterruptedAtSafePointError, LockLostError)
 _APPLIED: Final = frozenset({"committing", "committed", "undoing", "freed"})
-"""States of a change that undo takes back."""
+"""States of changes that ``undo`` rolls back, or refuses to because their originals are freed."""
 
 
 def commit_partition(
@@ -79,21 +78,21 @@ def commit_partition(
     verify: Verify = lambda changes: {},
     staged: Mapping[str, StagedGroup] | None = None,
 ) -> list[ChangeResult]:
-    """Carry out every change that is not in place yet, ascending; the first failure stops the rest.
+    """Carry out every change that is not committed yet, in the plan's order; the first failure stops the others.
 
     Args:
-        commit: order of the renames, and whether under the fence.
-        stage: makes the staged files of a change complete, verified and synced. It is called right before the change,
-            unless the change has passed its commit. It may find the files there.
-        verify: reads what changes made once more, before their originals are freed; see ``Verify``.
-        staged: change id -> how the staged files of a rewritten group are known.
+        commit: order of the renames, and use of the fence.
+        stage: function that makes the staged files of a change complete, verified and synced. It is called right before
+            the change, unless the change has passed its commit; the staged files may exist already.
+        verify: function that reads the new files again before originals are freed; see ``Verify``.
+        staged: change id -> evidence of a rewritten group's staged files.
 
     Returns:
-        One result per change, in the plan's order; and one more if the fence could not be taken down.
+        One result per change, in the plan's order; and one more if the fence could not be lowered.
 
     Raises:
-        LockLostError: the lock is no longer ours; nothing more was touched.
-        InterruptedAtSafePointError: somebody asked to stop; what was begun is finished and the fence is down.
+        LockLostError: krepair no longer holds the lock; nothing more was touched.
+        InterruptedAtSafePointError: a stop was requested; every begun change is finished and the fence is down.
     """
     run = _Forward(folder, partition, commit, guards, staged)
     return run.through(lambda: run.commit_all(stage, verify))
@@ -107,19 +106,19 @@ def finish_partition(
     *,
     may_not_begin: bool = False,
 ) -> list[ChangeResult]:
-    """Finish or roll back what an interrupted apply left half done, before anything else is looked at.
+    """Finish or roll back the changes that an interrupted apply began, before anything else is read.
 
     Args:
-        commit: order of the renames, and whether under the fence.
-        may_not_begin: whether a swap of segments that has not passed its commit is taken back.
+        commit: order of the renames, and use of the fence.
+        may_not_begin: True to roll back a swap of segments that has not passed its commit.
 
     Returns:
-        A result per change that was half done and is committed now, or could not be finished; and one more if the
-        fence could not be taken down. None for those that are as before.
+        One result per unfinished change that is committed now, or could not be finished; and one more if the fence
+        could not be lowered. Changes that were rolled back have none.
 
     Raises:
-        LockLostError: the lock is no longer ours; nothing more was touched.
-        InterruptedAtSafePointError: somebody asked to stop.
+        LockLostError: krepair no longer holds the lock; nothing more was touched.
+        InterruptedAtSafePointError: a stop was requested.
     """
     run = _Forward(folder, partition, commit, guards)
     return run.through(lambda: run.finish_all(may_not_begin=may_not_begin))
@@ -134,20 +133,20 @@ def undo_partition(
     bad_copies: Mapping[str, str] | None = None,
     journal: Journal | None = None,
 ) -> list[ChangeResult]:
-    """Put the originals of every change back, last change first, then remove the work folder.
+    """Restore the originals of every change, last change first, then remove the work folder.
 
     Args:
-        commit: whether under the fence; the order is that in which they were made.
-        bad_copies: change id -> what is wrong with its kept originals. Undo stops before the first of them.
-        journal: what the caller has just read with ``to_write``, under the same lock; None: it is read here.
+        commit: use of the fence, and order of the renames.
+        bad_copies: change id -> error in its kept originals. Undo stops before the first of these changes.
+        journal: journal that the caller has just read with ``to_write``, under the same lock; None to read it here.
 
     Returns:
-        One result per change, last change first; and one more if the fence, or what was kept, is still there.
+        One result per change, last change first; and one more if the fence, or the work folder, still exists.
 
     Raises:
-        DamagedJournalError: the records cannot be gone by.
-        LockLostError: the lock is no longer ours; nothing more was touched.
-        InterruptedAtSafePointError: somebody asked to stop.
+        DamagedJournalError: the records cannot be trusted.
+        LockLostError: krepair no longer holds the lock; nothing more was touched.
+        InterruptedAtSafePointError: a stop was requested.
     """
     run = _Backward(folder, partition, commit, guards, journal=journal)
     results = run.through(lambda: run.undo_all(bad_copies or {}))
@@ -166,10 +165,10 @@ def _recovered_from(partition: PartitionPlan) -> list[int]:
 
 
 class _Run:
-    """The changes of one partition, its journal and its fence, for one call of apply or undo."""
+    """Changes, journal and fence of one partition during one call of apply or undo."""
 
     shows_damage = False
-    """Whether a damaged journal is raised, and not told as a failure of the first change."""
+    """True to raise the error of a damaged journal, instead of returning it as a failure of the first change."""
     why_skipped = "an earlier change of this partition failed"
 
     def __init__(
@@ -197,9 +196,9 @@ class _Run:
         self.journal: Journal
 
     def through(self, work: Callable[[], list[ChangeResult]]) -> list[ChangeResult]:
-        """Open the journal, do the work, and take the fence down.
+        """Open the journal, do the work, and lower the fence.
 
-        The folders of the partition are kept open from one record of the journal to the next.
+        The partition's folders are kept open between two records of the journal.
         """
         with self.folder.tree.keeping_folders():
             try:
@@ -247,7 +246,7 @@ class _Run:
             self._settle(answer)
 
     def _ask(self) -> Answer:
-        """Return whether anybody changed the folder since an earlier run was interrupted; see ``visited``."""
+        """Check whether another program changed the folder since an earlier run was interrupted; see ``visited``."""
         left = self.fence.is_up() and not self.watch.was_put_up_here(self.fence.place)
         if not left and not self.journal.unfinished():
             return Answer()
@@ -257,7 +256,7 @@ class _Run:
         return marker_of(self.folder, self.watch.places())
 
     def _settle(self, answer: Answer) -> None:
-        """Record what another program finished or took back; a broker has seen the fence by then."""
+        """Record the changes that another program completed or rolled back; the fence is removed as after a start."""
         if not answer.why:
             return
         for change_id in answer.new:
@@ -267,7 +266,7 @@ class _Run:
                 run(self.folder, take_out_snapshots(intent), intent)
                 self.folder.remove_litter(intent)
                 self.guards.taken_back += [change_id] if self.folder.file_names() != before else []
-            elif self.journal.states[change_id] == "undoing":  # what the undo took out is in its place again
+            elif self.journal.states[change_id] == "undoing":  # another program restored the new files
                 run(self.folder, [Remove(self.folder.names.out(made.name)) for made in intent.made])
         for change_id in answer.old:
             intent = self.journal.intents[change_id]
@@ -285,14 +284,14 @@ class _Run:
         return "undone" if self.journal.states[change_id] == "undoing" else "rolled back"
 
     def _listing(self) -> FolderListing | None:
-        """Return what the folder holds, for the first record of this run; None for all others."""
+        """Return a listing of the folder for the first record of this run; None for all other records."""
         if self._has_listed or self.journal.unfinished():
             return None
         self._has_listed = True
         return take_listing(self.folder, self._marker())
 
     def _close(self) -> list[ChangeResult]:
-        """Lift the fence, unless a change is half done and needs it until the next run."""
+        """Lower the fence, unless an unfinished change needs it until the next run."""
         try:
             if not self.journal.unfinished() and not self.undo_begun and self.fence.is_up():
                 self._lift_fence()
@@ -306,14 +305,14 @@ class _Run:
         return []
 
     def _left(self, what: str, error: Failure, why: str, then: str) -> ChangeResult:
-        """Return a failure for what still exists although all changes are done."""
+        """Return a failure for a fence or work folder that still exists although all changes are done."""
         result = failed(self.folder.folder, error, what, code=ExitCode.PARTLY)
         return replace(result, why=f"{why}: {result.why}; {then}")
 
     def _lift_fence(self) -> None:
-        """Take the fence down, and report a fence that an earlier run left: a broker sees that it is down."""
+        """Lower the fence; a fence of an earlier run is reported, because that changes the next start."""
         earlier = not self.watch.was_put_up_here(self.fence.place)
-        self.guards.hold()  # what tells that no broker was started since it went up
+        self.guards.hold()  # only the lock proves that no broker was started since the fence went up
         self.guards.begun = True
         self.fence.lift()
         if earlier:
@@ -322,7 +321,7 @@ class _Run:
     def append(self, *records: Step) -> None:
         """Append records to the journal."""
         self.guards.begun = True
-        self.folder.tree.let_go()  # a record goes into the folder that has the name now
+        self.folder.tree.let_go()  # the record must go into the folder that has this name now
         self.journal.append(*records)
         for record in records:
             if isinstance(record, Intent | Undo | Done | Freed):
@@ -330,7 +329,7 @@ class _Run:
                 _LOG.info("%s: %s", record.change_id, event)
 
     def set_fence(self, *, fenced: bool) -> None:
-        """Raise the fence for a swap, and lower it for all else, which changes active segments as a broker does."""
+        """Raise the fence for a swap; lower it for other changes, since they may change active segments."""
         self.guards.begun = True
         if fenced and self.fenced and not self.fence_is_up:
             self.fence.put_up()
@@ -344,18 +343,18 @@ class _Run:
         return ChangeResult(change_id=change_id, partition=self.folder.folder, outcome=outcome, why=why)
 
     def failure(self, change_id: str, error: Failure, *, half_done: bool = False) -> ChangeResult:
-        """Return a failure; a half done change has changed the directory partly, whatever stopped it."""
+        """Return the failure of a change; if it is unfinished, the exit code is PARTLY, whatever stopped it."""
         return failed(self.folder.folder, error, change_id, code=ExitCode.PARTLY if half_done else None)
 
     def skipped(self, changes: Sequence[Change], why: str = "") -> list[ChangeResult]:
-        """Return results for changes for which nothing is done."""
+        """Return the results of changes that are skipped."""
         return [self.result(change.change_id, "skipped", why or self.why_skipped) for change in changes]
 
     def check_not_freed(self, change: Change, intent: Intent) -> None:
-        """Checks, of a change whose originals apply frees, that they are there as long as no record says otherwise.
+        """Check that all kept originals of a change exist, if apply frees them and no record says that it has.
 
         Raises:
-            RefusedError: one is gone; the message names it.
+            RefusedError: an original is gone; the message names it.
         """
         if not is_freed_by_apply(change):
             return
@@ -363,12 +362,12 @@ class _Run:
             if self.folder.state(kept.path) is None:
                 raise RefusedError(
                     f"{self.folder.at(kept.path)}: is gone, and no record says that apply has freed it; nothing can be "
-                    "taken back, and krepair purge ends this plan",
+                    "undone, and krepair purge ends this plan",
                     next_command=self.journal.command("purge"),
                 )
 
     def put_back(self, intents: Sequence[Intent]) -> list[ChangeResult]:
-        """Take back changes that have passed their commit; return one result per change."""
+        """Undo changes that have passed their commit; return one result per change."""
         if not intents:
             return []
         try:
@@ -381,14 +380,14 @@ class _Run:
         return results
 
     def go_back(self, intents: Sequence[Intent], *, committed: bool) -> ExecutionResult:
-        """Take back changes that belong together, by the one way back: every file is as before them.
+        """Undo or roll back changes that belong together, so that every file is as it was before them.
 
         Args:
-            committed: whether they have passed their commit. Then the way back is announced first; a change that has
-                not goes back as it came, and whoever finds it half way goes the same way.
+            committed: True if the changes have passed their commit. Then an ``Undo`` record is written first. A
+                rollback before the commit needs no record: a later run that finds it interrupted rolls back again.
 
         Raises:
-            KrepairError, OSError: it is not known how far they came, or a change before its commit cannot go back.
+            KrepairError, OSError: none of the changes counts as undone, or a change cannot be rolled back.
         """
         executor = executor_of(intents[0])
         if committed:
@@ -401,7 +400,7 @@ class _Run:
                 *(Undo(change_id=intent, before=before if intent == new[0] else None) for intent in new)
             )
         try:
-            with self.ours(intents) if committed else contextlib.nullcontext():
+            with self.own_changes(intents) if committed else contextlib.nullcontext():
                 outcome = executor.go_back(self.folder, intents, committed=committed)
         finally:
             if not committed:
@@ -415,14 +414,14 @@ class _Run:
         return outcome
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
-        """Return what stopped the undo of a change, which is half done once the undo has begun."""
+        """Return the failure of an undo; the change is unfinished once its undo has begun."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
         return self.failure(change_id, error, half_done=half_done)
 
-    def ours(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
-        """Tell the fences, which watch active segments, that krepair itself changes these files.
+    def own_changes(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
+        """Mark changes of active segments as krepair's own, because fences take other changes for a broker's start.
 
-        A change under the fence touches closed segments as a rule. A swap that a broker began may be of the active one.
+        Changes under the fence usually concern closed segments only, but a broker's swap may replace the active one.
         """
         names = {
             name
@@ -436,7 +435,7 @@ class _Run:
 def _in_batches(
     changes: Iterable[Change], phase: Callable[[Change], str] = lambda change: ""
 ) -> list[list[Change]]:
-    """Return neighbours that are carried out together and are equally far; every other change by itself."""
+    """Group neighbouring changes that share their syncs and are in the same phase; other changes stay alone."""
     batches: list[list[Change]] = []
     for (together, _), neighbours in itertools.groupby(
         changes, lambda change: (are_together(change), phase(change))
@@ -447,25 +446,26 @@ def _in_batches(
 
 
 class _Forward(_Run):
-    """Run that carries the changes of one partition out, in the plan's order."""
+    """Run that carries out the changes of one partition, in the plan's order."""
 
     _may_not_begin = False
 
     def finish_all(self, *, may_not_begin: bool) -> list[ChangeResult]:
-        """Finish what an interrupted run left half done, and nothing else."""
+        """Finish or roll back the changes that an interrupted run began, and no others."""
         self._may_not_begin = may_not_begin
         results: list[ChangeResult] = []
-        for batch in _in_batches(one for one in self.changes if self._phase(one) == "half done"):
+        for batch in _in_batches(change for change in self.changes if self._phase(change) == "half done"):
             results += self._resume_batch(batch)
-            if any(one.failed for one in results):
+            if any(result.failed for result in results):
                 break
         return results
 
     def commit_all(self, stage: Callable[[Change], None], verify: Verify) -> list[ChangeResult]:
-        """Carry out all changes, whether new, begun or done by an earlier run; return one result per change.
+        """Carry out or resume all changes; return one result per change.
 
-        Where apply frees originals, each group of segments is verified and freed before the next one is begun, and all
-        other changes once the last one is made: what one of them says may hold only with those behind it.
+        If apply frees originals, it verifies each group of segments and frees its originals before the next group
+        begins. All other changes are verified after the last one, since one file may be right only together with
+        others.
         """
         results: dict[str, ChangeResult] = {}
         stopped = False
@@ -480,7 +480,7 @@ class _Forward(_Run):
         return [results[change.change_id] for change in self.changes]
 
     def _phase(self, change: Change) -> str:
-        """Return how far a change is: to do, half done or done."""
+        """Return the phase of a change: to do, half done or done."""
         state = self.journal.states.get(change.change_id)
         if state in {"committing", "undoing"}:
             return "half done"
@@ -489,21 +489,21 @@ class _Forward(_Run):
     def _apply_batch(
         self, batch: Sequence[Change], stage: Callable[[Change], None], *, stopped: bool
     ) -> list[ChangeResult]:
-        """Carry out changes that belong together and are equally far; return one result for each."""
+        """Carry out changes that belong together and are in the same phase; return one result for each."""
         half_done = self._phase(batch[0]) == "half done" and not stopped
         results = {result.change_id: result for result in (self._resume_batch(batch) if half_done else ())}
         for change in batch:
-            self._look_at_done(change, results)
+            self._add_result_of_done(change, results)
         todo = [change for change in batch if change.change_id not in results]
         stopped = stopped or any(result.failed for result in results.values())
         new = self.skipped(todo) if stopped else self._commit_batch(todo, stage)
         results |= {result.change_id: result for result in new}
         return [results[change.change_id] for change in batch]
 
-    def _look_at_done(self, change: Change, results: dict[str, ChangeResult]) -> None:
-        """Note the result of a change that is committed or freed, unless it left something undone.
+    def _add_result_of_done(self, change: Change, results: dict[str, ChangeResult]) -> None:
+        """Add the result of a change that is committed or freed, unless some of its entries are still to be changed.
 
-        The journal is not believed where the originals are back: its last line, an undo's, may have been lost.
+        If originals are in their places although the journal says committed, the record of an undo may have been lost.
         """
         change_id, state = change.change_id, self.journal.states.get(change.change_id)
         if state not in {"committed", "freed"} or (change_id in results and results[change_id].failed):
@@ -530,9 +530,9 @@ class _Forward(_Run):
             )
 
     def _went_with_its_segment(self, intent: Intent) -> bool:
-        """Return whether a new file is gone together with its segment, which no record says was made.
+        """Return whether a new file is gone although its new segment was never made.
 
-        A broker deletes both by retention, but only once the segment is there; before that an undo took them away.
+        Retention deletes such a file only together with the segment. Without the segment, an undo removed the file.
         """
         if intent.originals or any(self.folder.state(name) is not None for name in intent.names):
             return False
@@ -545,7 +545,7 @@ class _Forward(_Run):
     # -- freeing
 
     def _free(self, changes: Sequence[Change], verify: Verify) -> list[ChangeResult]:
-        """Verify changes whose originals apply frees, and free them; return what stopped that."""
+        """Verify changes whose originals apply frees, then free the originals; return the failures."""
         ready = [
             change
             for change in changes
@@ -574,9 +574,9 @@ class _Forward(_Run):
         return []
 
     def _remove_kept(self, intents: Sequence[Intent]) -> None:
-        """Free the originals of changes whose records say so; may be repeated.
+        """Remove the originals of changes that have a ``Freed`` record; may be repeated.
 
-        The sync gives the space back to the others.
+        The sync at the end makes their disk space available for the next changes.
         """
         folder, gone = self.folder, False
         for intent in intents:
@@ -590,7 +590,7 @@ class _Forward(_Run):
             folder.disk.sync_dir(folder.at(folder.names.keep()))
 
     def _not_right(self, change: Change, text: str) -> ChangeResult:
-        """Put the originals of a wrong change back, if no later change rests on it, and return its failure."""
+        """Restore the originals of a wrong change, if no later change depends on it; return the failure."""
         where = self.changes.index(change)
         later = [self.journal.states.get(other.change_id) for other in self.changes[where + 1 :]]
         end, command = "its originals are still kept: krepair undo PLAN puts them back", Next.of("undo", PLAN)
@@ -601,7 +601,7 @@ class _Forward(_Run):
         error = VerifyFailedError(f"{change.change_id}: {text}; {end}", next_command=command)
         return self.failure(change.change_id, error)
 
-    # -- what an earlier run left half done
+    # -- unfinished changes of an earlier run
 
     def _resume_batch(self, batch: Sequence[Change]) -> list[ChangeResult]:
         able: list[Intent] = []
@@ -614,7 +614,7 @@ class _Forward(_Run):
                         f"{change.change_id}: its undo was interrupted and has to end first",
                         next_command=Next.of("undo", PLAN),
                     )
-                if not self._is_passed_by(intent) and executor_of(intent).can_go_on(self.folder, intent):
+                if not self._must_begin_again(intent) and executor_of(intent).can_go_on(self.folder, intent):
                     able.append(intent)
                 else:
                     self.go_back([intent], committed=False)
@@ -622,17 +622,17 @@ class _Forward(_Run):
             except _STOPS_ALL:
                 raise
             except (KrepairError, OSError) as error:
-                # The code is that of what stands in the way; if all is as before, the next plan can begin again.
+                # The exit code stays that of the error: after the rollback nothing is unfinished here.
                 if self.journal.states[change.change_id] == "committing" and self._roll_back([intent]):
                     self.guards.taken_back.append(change.change_id)
-                return [*self._go_on(able, earlier=True), self.failure(change.change_id, error)]
-        return self._go_on(able, earlier=True)
+                return [*self._carry_out(able, earlier=True), self.failure(change.change_id, error)]
+        return self._carry_out(able, earlier=True)
 
-    def _is_passed_by(self, intent: Intent) -> bool:
-        """Return whether a change before its commit is begun again, if at all, rather than resumed.
+    def _must_begin_again(self, intent: Intent) -> bool:
+        """Return whether a change before its commit has to be rolled back instead of resumed.
 
-        That is a swap which may not begin now, or goes in another order of renames; and every file of the root, since
-        an advanced recovery point vouches for files that somebody may have changed after they were read.
+        This applies to a swap that may not begin now, or has another order of renames; and to every file of the root,
+        since an advanced recovery point is true only of files that no other program has changed since they were read.
         """
         executor = executor_of(intent)
         if executor.is_committed(self.folder, intent):
@@ -663,16 +663,16 @@ class _Forward(_Run):
                 self.journal.begin_as(self.guards.number())
                 self.append(replace(intents[0], before=self._listing()), *intents[1:])
         except (KrepairError, OSError) as error:
-            # Nothing was announced, so nothing was done.
+            # Without a record no file has changed.
             first, *others = batch
             return [self._not_begun(first, error), *self.skipped(others)]
-        results = self._go_on(intents)
+        results = self._carry_out(intents)
         if len(results) == len(intents):
             results += stopped
         return [*results, *self.skipped(batch[len(results) :])]
 
     def _not_begun(self, change: Change, error: Failure) -> ChangeResult:
-        """Return the failure of a change that touched no file: then a full disk is all that is wrong."""
+        """Return the failure of a change that changed no file; an error of writing then has the code UNWRITABLE."""
         code = ExitCode.UNWRITABLE if isinstance(error, WritingError) else None
         return failed(self.folder.folder, error, change.change_id, code=code)
 
@@ -683,26 +683,27 @@ class _Forward(_Run):
         intent = begin(self.target, change)
         if self.journal.states.get(change.change_id) == "committed":
             earlier = self.journal.intents[change.change_id]
-            # Some lines were left: what is kept stays kept, the file as it was before any of them.
+            # An earlier run changed some of the entries: its kept original, from before all of them, stays the
+            # original.
             intent = replace(intent, originals=earlier.originals, over=earlier.made[0])
         return intent
 
-    def _go_on(self, intents: Sequence[Intent], *, earlier: bool = False) -> list[ChangeResult]:
-        """Carry out changes that are announced and belong together.
+    def _carry_out(self, intents: Sequence[Intent], *, earlier: bool = False) -> list[ChangeResult]:
+        """Carry out changes that belong together and have intent records.
 
         Args:
-            earlier: whether an earlier run announced them.
+            earlier: True if an earlier run wrote the records.
 
         Returns:
-            One result per change that is done. Then what stopped the next one, and nothing for those after it; or,
-            where it is not known how far they came, a failure of each.
+            One result per change that is done, then the failure of the next one, and none for those after it. If it is
+            not known which of them are done, one failure for each change.
         """
         if not intents:
             return []
         executor = executor_of(intents[0])
         try:
             self.set_fence(fenced=executor.fenced)
-            with self.ours(intents):
+            with self.own_changes(intents):
                 outcome = executor.go_on(self.folder, intents)
             done, remaining = intents[: outcome.done], intents[outcome.done :]
             self.append(*(Done(change_id=intent.change_id, state="committed") for intent in done))
@@ -722,7 +723,7 @@ class _Forward(_Run):
         return [self.failure(intent.change_id, error, half_done=not back) for intent in named]
 
     def _roll_back(self, intents: Sequence[Intent]) -> bool:
-        """Roll changes back if none has passed its commit; return whether every file is as before."""
+        """Roll changes back if none of them is committed; return whether every file is as before."""
         executor = executor_of(intents[0])
         try:
             if any(executor.is_committed(self.folder, intent) for intent in intents):
@@ -735,7 +736,7 @@ class _Forward(_Run):
 
 
 class _Backward(_Run):
-    """Run that puts the originals of one partition back, and removes what is no longer needed for it."""
+    """Run that restores the originals of one partition, and then removes its work folder."""
 
     shows_damage = True
     why_skipped = "undo takes the last change back first, and has stopped at a later one of this partition"
@@ -745,7 +746,7 @@ class _Backward(_Run):
         return logs_made(self.changes)
 
     def undo_all(self, bad_copies: Mapping[str, str]) -> list[ChangeResult]:
-        """Take the changes back, the last one first; the first failure stops the run."""
+        """Undo the changes, the last one first; the first failure stops the run."""
         results: list[ChangeResult] = []
         stopped = False
         for batch in _in_batches(self.changes[::-1]):
@@ -776,10 +777,9 @@ class _Backward(_Run):
             except (KrepairError, OSError) as error:
                 results[change_id] = self.not_back(change_id, error)
                 break
-        results |= {one.change_id: one for one in self.put_back(ready)}
-        results |= {
-            one.change_id: one for one in self.skipped([one for one in batch if one.change_id not in results])
-        }
+        results |= {result.change_id: result for result in self.put_back(ready)}
+        skipped = self.skipped([change for change in batch if change.change_id not in results])
+        results |= {result.change_id: result for result in skipped}
         return [results[change.change_id] for change in batch]
 
     def _check_can_go_back(self, change: Change, intent: Intent, bad_copy: str) -> None:
@@ -793,7 +793,7 @@ class _Backward(_Run):
         if state == "committed":
             self.check_not_freed(change, intent)
         if bad_copy and change.change_id in self.journal.came_again:
-            # No damage: the interrupted undo had given the names back, and somebody wrote into the files.
+            # Not damage: the interrupted undo had restored the names, and another program wrote to the files.
             raise StalePlanError(f"{change.change_id}: what is kept was written since")
         if bad_copy:
             raise VerifyFailedError(bad_copy)
@@ -803,12 +803,12 @@ class _Backward(_Run):
             check_evidence(self.folder, self.partition, change, self.journal, self._marker())
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
-        """Return the failure; if another program wrote files of a half done change, purge can still end it."""
+        """Return the failure of an undo; if another program wrote files of the change, purge is the next command."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
         again = change_id in self.journal.came_again
         if (half_done or again) and isinstance(error, StalePlanError) and not error.next_command:
             error.next_command = self.journal.command("purge")
-            how = "is half done and cannot be taken back" if half_done else "was finished anew, and stays"
+            how = "is half done and cannot be undone" if half_done else "was finished again, and stays"
             error.message += f"; it {how}"
         return super().not_back(change_id, error)
 
@@ -820,15 +820,15 @@ class _Backward(_Run):
         """Remove the work folder once all originals are back.
 
         Returns:
-            A failure if some of it is left, else nothing.
+            A failure if a part of the folder is left, else an empty list.
         """
         if self.journal.unfinished() or {"committed", "freed"} & set(self.journal.states.values()):
             return []
         try:
             self.guards.hold()
             check_nothing_kept(self.folder, self.journal)
-            # No broker renames the folder in between: its lock is held. A purge must not keep folders open: beside a
-            # running broker it would go on in one that is marked for deletion.
+            # Folders may be kept open here, because the held lock keeps brokers from renaming them. Purge must not do
+            # that: beside a running broker it would continue in a folder that is marked for deletion.
             with self.folder.tree.keeping_folders():
                 remove_private_folder(self.folder)
         except (KrepairError, OSError) as error:

@@ -1,10 +1,10 @@
-"""Purge: the kept originals go, and with them the private sub-folder and the way back.
+"""Purge: remove the work folder with all kept originals; afterwards the plan cannot be undone.
 
-It works beside a running broker. A broker passes over the private sub-folder, unless it deletes the whole partition:
-then it renames the partition folder, waits for ``log.segment.delete.delay.ms`` (60 s) and removes all that is in it. A
-broker of 2.2.1 that lists a file and does not find it a moment later takes the log directory for broken
-(``Utils.delete``; 3.9.2 passes over such a file). So nothing is touched in a folder that was renamed: every call goes
-by the partition folder's own name, and the first call after the renaming fails.
+Purge works beside a running broker. A broker ignores the work folder, unless it deletes the whole partition: then it
+renames the partition folder, waits for ``log.segment.delete.delay.ms`` (60 s) and removes everything in it. If a file
+that a broker of 2.2.1 has listed is missing a moment later, that broker takes the log directory offline
+(``Utils.delete``; 3.9.2 ignores the missing file). So purge touches nothing in a renamed folder: every call uses the
+partition folder's own name, and the first call after the renaming fails.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ def purge_partition(
     """Remove the work folder of a plan; may be repeated after a crash at any instant.
 
     Args:
-        planned: names of the files that were there when the plan was made; a swap among them is a broker's. Where
-            they are not known, and a record is gone, a swap at the base offset of something kept is taken for ours.
-        judge: reads indexes that somebody else has made, see ``visited.Judge``.
+        planned: names of the files that existed when the plan was made; a swap among them is a broker's. If it is empty
+            and a record is missing, a swap at the base offset of a kept file counts as krepair's.
+        judge: checks indexes that another program has written, see ``visited.Judge``.
 
     Returns:
-        Bytes of the files that went (a hard link to a file that lives on counts as nothing).
+        Bytes freed on the disk (nothing for a hard link whose file has another name).
 
     Raises:
-        RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the journal is
-            damaged, and what is kept may be the last copy; or a new segment was damaged
-            since, see ``_check_still_good``.
+        RefusedError: a change is unfinished, or the fence is up, so that apply or undo has to be completed first; or
+            the journal is damaged, and a kept file may be the last copy; or a new segment was damaged since, see
+            ``_check_still_good``.
         OSError: a call failed; run it again.
     """
     _LOG.info("%s: purge of the originals begins", folder.folder)
@@ -84,7 +84,7 @@ def purge_partition(
 
 
 def drop_finished(folder: PartitionFolder) -> None:
-    """Remove the work folder of a partition whose originals apply has all freed, if it still exists.
+    """Remove the work folder, if it exists, of a partition whose originals apply has freed completely.
 
     Raises:
         RefusedError: a change is not freed, or something is still kept.
@@ -100,13 +100,13 @@ def drop_finished(folder: PartitionFolder) -> None:
 
 
 def check_all_finished(folders: Iterable[PartitionFolder], judge: Judge = lambda folder, names: "") -> None:
-    """Check that no folder needs apply or undo first: half of a plan must not lose what the other half needs.
+    """Check that no folder needs apply or undo first: a purge of some folders must not make that impossible in others.
 
-    A folder that cannot be judged is passed over, and so is one whose journal has lost a record: its own purge says
-    what is wrong, and the others go on (KIP-346).
+    A folder that cannot be judged, or whose journal has lost a record, is skipped here: its own purge reports the
+    error, and the other folders are purged.
 
     Raises:
-        RefusedError: a change is half done, or a fence is up; the message names it.
+        RefusedError: a change is unfinished, or a fence is up; the message names it.
     """
     for folder in folders:
         with contextlib.suppress(OSError, StalePlanError):
@@ -121,14 +121,14 @@ def check_all_finished(folders: Iterable[PartitionFolder], judge: Judge = lambda
 
 
 def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: DamagedJournalError) -> None:
-    """Check, beside a damaged journal, that no kept file is needed, and that no swap of one waits.
+    """Check, if the journal is damaged, that no kept file is needed, and that no swap is pending over one.
 
     Raises:
-        DamagedJournalError: something may be, or one waits; the message names it.
-        OSError: something could not be looked at.
+        DamagedJournalError: a kept file may be needed, or a swap is pending; the message names it.
+        OSError: a file could not be read.
     """
     for name in swaps_of_kept(folder, planned):
-        error.message += f"; nothing is purged while {folder.at(name)} waits: undo shows how it is taken back"
+        error.message += f"; nothing is purged while {folder.at(name)} waits: undo shows how to roll it back"
         raise error
     kept = folder.at(folder.names.keep())
     for name in last_copies(folder):
@@ -141,11 +141,11 @@ def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: 
 
 
 def _check_finished(folder: PartitionFolder, journal: Journal, judge: Judge) -> bool:
-    """Check that neither apply nor undo has to end first; return whether a fence goes with what is kept.
+    """Check that neither apply nor undo has to be completed first; return whether the purge removes a fence, too.
 
     Raises:
-        RefusedError: one of them has to end; or neither can, and what is kept may be the last copy.
-        OSError: something could not be looked at.
+        RefusedError: one of them has to be completed; or neither can be, and a kept file may be the last copy.
+        OSError: a file could not be read.
     """
     if journal.purging:
         return True  # a fence that is still up was given up before the purge began
@@ -161,7 +161,7 @@ def _check_finished(folder: PartitionFolder, journal: Journal, judge: Judge) -> 
 
 
 def _why_refused(folder: PartitionFolder, journal: Journal, judge: Judge) -> str:
-    """Return why apply and undo refuse the folder, because somebody changed it; empty if they do not."""
+    """Return why apply and undo refuse a folder that another program changed; empty if they do not."""
     try:
         ask(folder, journal, marker_of(folder, standing_fences(folder.tree, folder.log_dir)), judge)
     except StalePlanError as error:
@@ -170,11 +170,11 @@ def _why_refused(folder: PartitionFolder, journal: Journal, judge: Judge) -> str
 
 
 def _check_fence_given_up(folder: PartitionFolder, journal: Journal, why: str) -> None:
-    """Check, where all changes are done and the fence is up, that apply cannot take it down, and nothing is needed.
+    """Check, if only the fence is left, that apply cannot lower it, and that no kept file is needed.
 
     Raises:
-        RefusedError: apply can, or what is kept may be the last copy.
-        OSError: something could not be looked at.
+        RefusedError: apply can lower the fence, or a kept file may be the last copy.
+        OSError: a file could not be read.
     """
     if not why:
         _check_no_fence(folder)
@@ -183,15 +183,15 @@ def _check_fence_given_up(folder: PartitionFolder, journal: Journal, why: str) -
 
 
 def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str, *, refused: bool) -> None:
-    """Check that a half done change needs none of its kept files, because a broker has written its files since.
+    """Check that an unfinished change needs none of its kept files, because a broker has written its files since.
 
-    An undo that was begun and can end has to: without what is kept, some files would stay new and some would be old.
-    Of an apply this asks only what would be lost, and not whether it would end: so whatever it refuses, a purge ends
-    it once a person has looked at what it names.
+    An undo that can be completed must be: without the kept files, some files would stay new and some would be old. For
+    an unfinished apply the check asks only what would be lost, not whether the apply could be completed. So a purge
+    always ends the plan once a person has dealt with the files that the message names.
 
     Raises:
-        RefusedError: it can go on, a swap waits, or what is kept may be the last copy.
-        OSError: something could not be looked at.
+        RefusedError: the change can be resumed, a swap is pending, or a kept file may be the last copy.
+        OSError: a file could not be read.
     """
     intent, undoing = journal.intents[change_id], journal.states[change_id] == "undoing"
     executor, command = executor_of(intent), Next.of("undo" if undoing else "apply", PLAN)
@@ -215,13 +215,13 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str, *
 
 
 def _needed(folder: PartitionFolder, intent: Intent) -> list[str]:
-    """Return the names of a change in ``keep/`` that may be last copies, and that no broker has passed."""
+    """Return the kept files of a change that may be last copies, and whose offsets no broker's log covers."""
     kept = last_copies(folder, kept_for(folder, intent))
-    return [name for name in kept if not _is_passed(folder, name)]
+    return [name for name in kept if not _is_covered(folder, name)]
 
 
 def _check_not_last(folder: PartitionFolder, needed: Sequence[str], what: str, command: Next) -> None:
-    """Refuse to remove kept files that may be last copies, and name the way out."""
+    """Raise an error if there are kept files that may be last copies; the message says how to move them away."""
     if needed:
         paths = " ".join(shlex.quote(folder.at(folder.names.keep(name))) for name in needed)
         raise RefusedError(
@@ -231,10 +231,10 @@ def _check_not_last(folder: PartitionFolder, needed: Sequence[str], what: str, c
         )
 
 
-def _is_passed(folder: PartitionFolder, name: str) -> bool:
-    """Return whether a broker passed a kept file: the log is whole from its base to its last offset.
+def _is_covered(folder: PartitionFolder, name: str) -> bool:
+    """Return whether a broker's log covers a kept file: it is whole from the file's base to its last offset.
 
-    A snapshot is derived from the log before it.
+    A kept snapshot is covered if a log begins at or below its offset: brokers derive snapshots from the log.
     """
     base = base_offset_of(name)
     files = map(parse_file_name, folder.file_names())
@@ -251,7 +251,7 @@ def _is_passed(folder: PartitionFolder, name: str) -> bool:
     last, end = scan_batches(folder.at(folder.names.keep(name)), base, folder.tree).last_offset, base
     for log_base in logs[logs.index(below[-1]) :]:
         summary = scan_batches(folder.at(log_name(log_base)), log_base, folder.tree)
-        if summary.damage or log_base > end:  # records are missing before it
+        if summary.damage or log_base > end:  # records are missing before this log
             return False
         end = summary.last_offset + 1
         if end > last:
@@ -272,7 +272,7 @@ def _can_go_back(folder: PartitionFolder, intent: Intent) -> bool:
         executor.check_undo(folder, intent, "undoing")
     except StalePlanError:
         return False
-    # Only a swap takes an index back whose time has changed.
+    # Only the undo of a swap restores an index whose time has changed.
     by_content = executor.fenced
     return by_content or all(
         kept.plain or folder.holds(kept.path, kept.original) for kept in executor.kept(folder, intent)
@@ -280,11 +280,11 @@ def _can_go_back(folder: PartitionFolder, intent: Intent) -> bool:
 
 
 def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
-    """Check by the records of a journal that no change is half done, and that no fence is up.
+    """Check by the records of a journal that no change is unfinished, and that no fence is up.
 
     Raises:
-        RefusedError: one is; the next command ends it.
-        OSError: the fence could not be looked at.
+        RefusedError: a change is unfinished or a fence is up; the next command completes it.
+        OSError: the fence could not be read.
     """
     half_done = journal.unfinished()
     if half_done:
@@ -296,15 +296,15 @@ def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
 
 
 def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
-    """Check that no undo was begun whose record the journal has lost: its originals would be lost half way.
+    """Check that no undo was begun whose record the journal has lost: a purge would remove originals not restored yet.
 
-    If undo cannot end it, a person has put some originals back over the new files, and purge is the way out.
+    If undo cannot be completed, a person has put some originals back over the new files, and purge ends the plan.
     """
     for change_id, state in journal.states.items():
         if state != "committed":
             continue
         intent = journal.intents[change_id]
-        # Where nothing was there before, nothing can be lost; a broker's retention deletes such files, too.
+        # A change without originals has nothing to lose; a broker's retention deletes such files, too.
         if not executor_of(intent).is_back(folder, intent) or not intent.originals:
             continue
         what = f"{change_id}: its originals are back, at least in part"
@@ -331,17 +331,17 @@ def _check_no_fence(folder: PartitionFolder) -> None:
 def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) -> int:
     """Remove the work folder with all its content, the plan and the journal last.
 
-    It comes to each file by its path, since purge runs beside a broker: one that renames the partition folder for its
-    deletion ends this.
+    Each call uses the full path, since purge runs beside a broker: once the broker renames the partition folder in
+    order to delete it, the calls fail.
 
     Args:
-        with_fence: whether a fence goes, too: the next start of a broker is as after an unclean stop then.
+        with_fence: True to remove a fence, too; the next start is then like one after an unclean stop.
 
     Returns:
-        Bytes of the disk that are free now: of the files whose last name went, and of the folders.
+        Bytes freed on the disk, by files whose last name was removed and by the folders.
 
     Raises:
-        RefusedError: the fence is up: the clean-shutdown marker would go with it.
+        RefusedError: the fence is up, and would be removed with the clean-shutdown marker.
         OSError: a call failed; run it again.
     """
     if not folder.tree.is_folder(folder.private):
@@ -353,7 +353,7 @@ def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) 
     for name, status in folder.tree.entries(folder.private):
         if name not in _LAST:
             freed += _remove(folder, f"{folder.private}/{name}", status)
-    # The journal may go only when nothing is left of what it speaks of. Until then the copy of the plan is needed, too.
+    # The journal and the plan's copy are needed until all files that they describe are removed, also after a power cut.
     folder.disk.sync_dir(folder.private)
     for path in (f"{folder.private}/{name}" for name in _LAST):
         left = folder.tree.status(path)
@@ -371,30 +371,30 @@ def _gone(folder: PartitionFolder) -> int:
     return 0
 
 
-def _remove(folder: PartitionFolder, path: str, found: os.stat_result) -> int:
-    if not stat.S_ISDIR(found.st_mode):
+def _remove(folder: PartitionFolder, path: str, status: os.stat_result) -> int:
+    if not stat.S_ISDIR(status.st_mode):
         folder.disk.unlink(path)
-        return found.st_blocks * SECTOR if found.st_nlink == 1 else 0
+        return status.st_blocks * SECTOR if status.st_nlink == 1 else 0
     freed = sum(_remove(folder, f"{path}/{name}", inner) for name, inner in folder.tree.entries(path))
     folder.disk.remove_dir(path)
-    return freed + found.st_blocks * SECTOR
+    return freed + status.st_blocks * SECTOR
 
 
-# -- whether a new segment was damaged since apply: then what is kept of it may be the last good copy
+# -- a new segment that was damaged since apply, whose kept originals may be the last good copy
 
 
 def _check_still_good(folder: PartitionFolder, journal: Journal) -> None:
-    """Check that no new segment was damaged since apply, before its originals go.
+    """Check, before originals are removed, that no new segment was damaged since apply.
 
-    Only a file that is still the one that apply made, and was written since, is read. So this costs nothing where all
-    is well. A broker cleans a closed segment into another file, cuts it at the end of a batch, and writes nothing else
-    to it. So a closed segment that holds anything but batches was not written by a broker. The last segment is not
-    asked: a broker may be writing to it. A byte that changed on the disk by itself leaves no trace here, only
-    ``verify`` finds it.
+    Only files whose size or time has changed since apply are read, so the check usually costs nothing. A broker
+    replaces a closed segment when it cleans it, may cut it at the end of a batch, and writes nothing else to it. So a
+    closed segment with anything but batches was not written by a broker. The last segment is not checked, because a
+    broker may be writing to it. A byte that decayed on the disk changes neither size nor time; only ``verify`` finds
+    it.
 
     Raises:
-        RefusedError: one was; the message names file and position.
-        OSError: a file could not be looked at.
+        RefusedError: a new segment is damaged; the message names file and position.
+        OSError: a file could not be read.
     """
     if journal.purging:
         return
@@ -429,7 +429,7 @@ def _check_batches(folder: PartitionFolder, log: FileState, base_offset: int) ->
     summary = scan_batches(path, base_offset, folder.tree)
     current = folder.state(log.name)
     if not summary.damage or current is None or current.size < summary.file_size:
-        return  # a broker may cut or delete it at this moment
+        return  # a broker may be cutting or deleting the log at this moment
     raise RefusedError(
         f"{path}: was written since apply and is damaged at byte {summary.valid_bytes} ({summary.damage_text}). What "
         f"is kept may be the last good copy, so nothing was purged of {folder.folder}. Mend this file first",

@@ -1,4 +1,4 @@
-"""Report how one change of a plan, or one whole partition, ended: one partition's failure never stops the others."""
+"""Outcomes of changes and of whole partitions; the failure of one partition never stops the others."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
     """Outcome of one change of the plan, or of one whole partition.
 
     Attributes:
-        change_id: of the change; the partition folder when the partition was refused as a whole.
-        partition: folder name.
-        outcome: ``committed`` now, ``already`` done before, ``skipped`` because one of the partition failed that
-            comes first, ``failed``, ``undone``, ``purged``, ``gone``: a broker deletes the partition and with it
-            what was kept.
-        exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
-        why: of ``failed``, ``skipped`` and ``gone``: one line with file, position and what was
-            expected; else empty.
-        bytes_freed: bytes of the disk that came free (negative: taken): of ``purge`` by it; of ``apply`` and ``undo``
-            in its whole partition, at the first of its results.
-        next_command: of ``failed``: what to type next; may be empty.
-        again: of ``failed``: when, or as whom, the same command can be typed again; may be empty.
+        change_id: id of the change; name of the partition folder if the partition was refused as a whole.
+        partition: name of the partition folder.
+        outcome: ``committed`` now, ``already`` done before, ``skipped`` after the failure of an earlier change in the
+            partition, ``failed``, ``undone``, ``purged``, or ``gone``: a broker deletes the partition with its backups.
+        exit_code: exit code that a failed or skipped change would have alone; else 0.
+        why: one line with file, position and what was expected, if the outcome is ``failed``, ``skipped`` or ``gone``;
+            else empty.
+        bytes_freed: bytes freed on the disk (negative: used). ``purge`` counts each change; ``apply`` and ``undo``
+            count the whole partition in its first result.
+        next_command: command to type after a failure; may be empty.
+        again: when, or as which user, the failed command can be repeated; may be empty.
     """
 
     change_id: str
@@ -53,9 +52,9 @@ def failed(
     """Return the failure for an exception.
 
     Args:
-        error: what stopped it.
-        change_id: of the change; empty: the partition failed as a whole.
-        code: exit code in place of the error's own, which is PARTLY for one of the operating system.
+        error: exception that stopped the change.
+        change_id: id of the change; empty if the partition failed as a whole.
+        code: exit code instead of the error's own; an error of the operating system has PARTLY.
     """
     next_command, again = NOTHING, ""
     if isinstance(error, KrepairError):

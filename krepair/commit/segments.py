@@ -1,4 +1,4 @@
-"""Groups of segments that become one: how they are swapped in and put back, in the proven order of renames."""
+"""Executors that swap in new segments, complete brokers' swaps, and undo both, in the order of the commit protocol."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from krepair.plan.model import FileFingerprint
 
 
 class _OfGroup(Executor):
-    """Common part of every swap of segments, whoever began it."""
+    """Common part of all swaps of segments, whether krepair or a broker began them."""
 
     fenced = True
 
@@ -52,7 +52,7 @@ class _OfGroup(Executor):
         """Carry the swap out, or resume it.
 
         Raises:
-            StalePlanError: a file is neither an original nor one of ours.
+            StalePlanError: a file is neither an original nor one of krepair's own.
             OSError: a call failed; run it again.
         """
         [intent] = intents
@@ -64,15 +64,15 @@ class _OfGroup(Executor):
         return ExecutionResult(1)
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check that the new segment is untouched, the originals can come back, and no broker discards the swap."""
+        """Check that the new segment is unchanged, the originals are kept, and no broker would delete the swap."""
         check_group_undo(folder, intent, state)
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
+        """Return whether an undo has begun: a source's ``.log`` is in its place, or the new segment lost its name."""
         return is_group_back(folder, intent)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
-        """Return the files of the sources, and what goes with them."""
+        """Return the backups of the sources' files and of the removed snapshots."""
         return kept_of_group(folder, intent)
 
 
@@ -80,11 +80,11 @@ class SwapGroups(_OfGroup):
     """Executor for rewritten groups of segments."""
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an apply of the group, in the order of its intent, has passed its commit."""
+        """Return whether an apply of the group has committed, by the order of renames in the group's intent."""
         return folder.is_committed(intent)
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an interrupted swap is committed, or has its staged files and no broker discards it.
+        """Return whether an interrupted swap is committed, or has its staged files and no broker would delete it.
 
         Raises:
             StalePlanError: an original changed in between.
@@ -98,25 +98,25 @@ class SwapGroups(_OfGroup):
         return [*keep_steps(intent, folder.names), *commit_steps(intent, folder.names)]
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check as the base class does, unless the group is back already."""
+        """Check as the base class does, unless all originals are restored already."""
         if not _is_undone(folder, intent):
             super().check_undo(folder, intent, state)
 
     def go_back(
         self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
     ) -> ExecutionResult:
-        """Restore the originals from any state; a group that has not passed its commit is staged again.
+        """Restore the originals from any state; before the commit, the new files go back to ``stage/``.
 
         Raises:
             StalePlanError: a file is neither an original nor the new one; an original is gone; or a swap of another
-                plan, or of a broker, waits.
+                plan, or of a broker, is pending.
             OSError: a call failed.
         """
         [intent], names = intents, folder.names
         if not committed:
-            _check_swap_is_ours(folder, intent)
+            _check_swap_is_of_group(folder, intent)
             lost = folder.missing_logs(intent)
-            # From stage/ it was not krepair that took the original out: then a broker has deleted it.
+            # While the new log is in stage/, krepair has not removed the original: a broker has deleted it.
             if lost and folder.whereabouts(intent) is not Whereabouts.STAGED:
                 raise StalePlanError(
                     f"{folder.at(lost[0])}: is gone, and the new segment did not take its place"
@@ -142,17 +142,18 @@ def _check_originals(folder: PartitionFolder, intent: Intent) -> None:
 def _is_void(folder: PartitionFolder, intent: Intent) -> bool:
     """Return whether a broker's cleaner left a ``.cleaned``: every broker then deletes a swap at or above it.
 
-    In P2 the new files themselves are ``.cleaned`` on their way. No other group is: each is finished by itself.
+    With the order P2 the new files of this group are themselves ``.cleaned`` for a while. Files of other groups never
+    are, since each group is finished before the next one begins.
     """
-    return bool(_of_a_cleaner(folder, intent, intent.base_offset - (intent.order == "P2")))
+    return bool(_cleaned_of_a_broker(folder, intent, intent.base_offset - (intent.order == "P2")))
 
 
-def _of_a_cleaner(folder: PartitionFolder, group: Intent, highest: int) -> str:
-    """Return the foreign ``.cleaned`` that makes every broker delete a swap of a group; empty if there is none.
+def _cleaned_of_a_broker(folder: PartitionFolder, group: Intent, highest: int) -> str:
+    """Return another program's ``.cleaned`` that makes every broker delete a swap of a group; empty if there is none.
 
     Args:
-        group: whose swap it would be.
-        highest: base offset up to which no ``.cleaned`` is of the plan; from there on the log tells.
+        group: intent of the group.
+        highest: highest base offset at which no ``.cleaned`` is the plan's; above, the log's content decides.
     """
     log = segment_name(group.base_offset, ".log") + CLEANED
     if folder.is_of_another_program(log, group):
@@ -163,12 +164,12 @@ def _of_a_cleaner(folder: PartitionFolder, group: Intent, highest: int) -> str:
 
 
 def _check_no_cleaner(folder: PartitionFolder, group: Intent) -> None:
-    """Refuse to begin an undo beside what a broker's cleaner left: a broker that starts would delete the swap of it.
+    """Check, before an undo begins, that no broker's cleaner left a ``.cleaned``: a start would delete the undo's swap.
 
     Raises:
         StalePlanError: there is such a file.
     """
-    cleaned = _of_a_cleaner(folder, group, group.base_offset - 1)
+    cleaned = _cleaned_of_a_broker(folder, group, group.base_offset - 1)
     if cleaned:
         raise StalePlanError(
             f"{folder.at(cleaned)}: a broker's cleaner was stopped here, and a broker deletes every swap at or above "
@@ -181,13 +182,13 @@ def check_nothing_between(
     change: RewriteSegments | CompleteSwap,
     planned: Mapping[str, FileFingerprint],
 ) -> None:
-    """Refuse to begin an undo where a broker has gone on with the log among the offsets of the originals.
+    """Check, before an undo begins, that no new segment or pending swap has offsets of the originals.
 
-    That is a segment that it rolled there after it had truncated the log; or a swap that waits: with a second one at
-    once, brokers since 3.0 delete all that lies between the two.
+    A broker that truncated the log may have begun a new segment there. If a swap is pending, the undo would add a
+    second one, and brokers since 3.0 delete all segments between two swaps.
 
     Raises:
-        StalePlanError: there is one; the message names it.
+        StalePlanError: there is such a file; the message names it.
     """
     for file in map(parse_file_name, folder.file_names()):
         if file.name in planned or file.base_offset is None:
@@ -197,21 +198,21 @@ def check_nothing_between(
         live = file.kind is FileKind.LOG and file.state is NameState.LIVE
         if live and change.base_offset < file.base_offset <= change.last_offset:
             raise StalePlanError(
-                f"{folder.at(file.name)}: came since the plan was made, and begins among the offsets of what is kept: "
-                "a broker has truncated the log, and gone on with it; nothing was changed"
+                f"{folder.at(file.name)}: appeared since the plan was made, and begins among the offsets of the kept "
+                "originals: a broker has truncated the log and written to it; nothing was changed"
             )
 
 
 def is_group_back(folder: PartitionFolder, group: Intent) -> bool:
-    """Return whether an original snapshot or ``.log`` is in its place, or the new segment lost its own.
+    """Return whether an original snapshot or ``.log`` is in its place, or a new file lost its final name.
 
-    Snapshots are the first to come back. While the new ``.log`` has its name, it is not asked whether it is the
-    original: one that is kept as a copy is known by size and time alone.
+    Snapshots are restored first. While the new ``.log`` has its final name, it is not compared with the original of
+    that name: an original that is kept as a copy is identified only by size and time.
     """
     where = folder.whereabouts(group)
     if where in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}:
         return True
-    # A cleaner that found nothing to clean may have left the very same log as ``.cleaned``: ``whereabouts`` knows ours.
+    # The log is left out: a cleaner with nothing to clean may have left an identical one, see ``whereabouts``.
     leaving = (
         (path, made)
         for made in group.made
@@ -231,12 +232,12 @@ def _is_undone(folder: PartitionFolder, group: Intent) -> bool:
 
 
 def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None:
-    """Check before the first step that the new segment is untouched and the originals can come back.
+    """Check before the first step of an undo that the new segment is unchanged and all originals are kept.
 
-    An undo that was begun is resumed beside what a broker's cleaner left: every other state is worse.
+    An undo that was begun is resumed even if a broker's cleaner left a ``.cleaned``: no other state would be better.
 
     Args:
-        state: of its change, see ``Executor.check_undo``.
+        state: state of the change, see ``Executor.check_undo``.
 
     Raises:
         StalePlanError: the new segment was written since, an original is not kept, or a broker would delete the swap.
@@ -245,13 +246,13 @@ def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None
     if where is Whereabouts.FINAL and state != "undoing":
         _check_no_cleaner(folder, group)
     folder.check_logs(group)
-    # On its way back, although the journal does not say so, it may go on: the steps are the same from any state.
+    # An undo that the journal does not mention may be resumed, too: the steps are the same from any state.
     if where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}:
         log = segment_name(group.base_offset, ".log")
         raise folder.written_since(log)
     for kept in kept_of_group(folder, group):
         original, current = kept.original, folder.state(kept.path)
-        # A broker's look at an index may touch its time, never its size; a log it only ever cuts.
+        # Opening an index may change its time, never its size; a log with the original's size and time was not cut.
         exact = original.name.endswith(".log")
         if (
             current is None
@@ -264,7 +265,7 @@ def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None
 
 
 def kept_of_group(folder: PartitionFolder, group: Intent) -> list[KeptFile]:
-    """Return the originals of a group that are not in their places."""
+    """Return the backups of a group's originals that are not in their places."""
     return [
         KeptFile(folder.names.keep(original.name), original)
         for original in group.originals
@@ -272,14 +273,14 @@ def kept_of_group(folder: PartitionFolder, group: Intent) -> list[KeptFile]:
     ]
 
 
-def _check_swap_is_ours(folder: PartitionFolder, intent: Intent) -> None:
-    """Refuse a ``.log.swap`` of somebody else: it may hold the only records of the group that are left.
+def _check_swap_is_of_group(folder: PartitionFolder, intent: Intent) -> None:
+    """Check that a ``.log.swap`` is the group's own: another one may hold the only copy of the group's records.
 
-    Another plan, or the cleaner of a broker that ran in between, was stopped behind its own commit. The originals are
-    then gone from their places, and what is kept of them here may be the last copy.
+    Such a swap remains if another plan, or a broker's cleaner, was stopped after its commit. The originals are then
+    gone from their places, and their backups here may be the last copies.
 
     Raises:
-        StalePlanError: there is one.
+        StalePlanError: the swap belongs to another program or plan.
     """
     swap = segment_name(intent.base_offset, ".log") + SWAP
     try:
@@ -294,10 +295,10 @@ def _check_swap_is_ours(folder: PartitionFolder, intent: Intent) -> None:
 class FinishSwaps(_OfGroup):
     """Executor for swaps that a broker began; undo restores exactly the files that were pending.
 
-    A ``.log.swap`` among the segments that it replaces is the state in which a swap of our own has just passed its
-    commit, so the steps from there on are those of the proven protocol, and so is their order: ``P1`` up to 2.8 and
-    everywhere under the fence, ``P2`` from 3.0. From every instant any broker finishes to the same records. Undo
-    runs backwards, and stops where the swap is pending again.
+    A broker's ``.log.swap`` beside the segments that it replaces is like a swap of krepair that has just passed its
+    commit. So the next steps and their order are those of the commit protocol: ``P1`` up to 2.8 and everywhere under
+    the fence, ``P2`` from 3.0. A broker that is started at any instant ends with the same records. Undo does the same
+    steps backwards, and ends when the swap is pending again.
     """
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
@@ -338,7 +339,7 @@ class FinishSwaps(_OfGroup):
         """Make the swap pending again, with every file as it was; the steps are the same from any state.
 
         Raises:
-            StalePlanError: a file is neither an original nor one of ours.
+            StalePlanError: a file is neither an original nor one of krepair's own.
             OSError: a call failed; run it again.
         """
         [intent] = intents
@@ -353,13 +354,13 @@ class FinishSwaps(_OfGroup):
 
 
 def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> bool:
-    """Return whether an original is gone from its place because an interrupted run took it out."""
+    """Return whether an interrupted run has already removed an original from its place and kept it."""
     kept = folder.state(folder.names.keep(original.name))
     return kept is not None and kept.size == original.size and not folder.is_original(group, original.name)
 
 
 def restoring_steps(group: Intent, names: Names, order: Order) -> list[Step]:
-    """Return the steps from the segment back to the pending swap."""
+    """Return the steps that turn the new segment into the pending swap again."""
     pending = pending_indexes(group)
     indexes = [segment_name(group.base_offset, extension) for extension in INDEX_SUFFIXES]
     over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]

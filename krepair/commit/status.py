@@ -34,7 +34,7 @@ class ChangeState(StrEnum):
 
 
 def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
-    """Change id -> how the new files of a rewritten group are known, as it was journalled."""
+    """Return the evidence of rewritten groups' staged files in the journal, by change id."""
     return {
         name: StagedGroup(intent.parts, intent.digests)
         for name, intent in journal.intents.items()
@@ -47,17 +47,17 @@ def status_in(
 ) -> dict[str, ChangeState]:
     """Return the state of each change of a partition, or of the root, by its id.
 
-    ``freed``: committed and verified, and its originals were freed. ``committing`` and ``undoing`` are half done: the
-    same command continues. ``purged`` is told by the disk alone: the new file is in its place and nothing is kept. It
-    is known by its bytes where the plan has a digest of them, else by size and time. ``unknown``: the files are neither
-    those that the plan was made of, nor those that it makes.
+    ``freed``: the change is committed and verified, and its originals were freed. ``committing`` and ``undoing``: the
+    command was interrupted, and the same command resumes it. ``purged``: the new file is in its place and nothing is
+    kept; the file is identified by its digest if the plan has one, else by size and time. ``unknown``: the files have
+    neither their planned nor their new states.
 
     Args:
-        journal: of the folder, as it was just read; None: it is read here.
+        journal: journal of the folder, read just now; None to read it here.
 
     Raises:
-        RefusedError: the journal is damaged or of another plan.
-        OSError: a file could not be looked at.
+        RefusedError: the journal is damaged, or belongs to another plan.
+        OSError: a file could not be read.
     """
     with folder.tree.keeping_folders():
         return _states_in(folder, partition, journal or folder.journal())
@@ -87,15 +87,15 @@ def _without_journal(
     return ChangeState.PURGED if purged else ChangeState.UNKNOWN
 
 
-# -- the private sub-folders of other plans that are for the same files: whether one of them has to end first
+# -- work folders of other plans for the same files, one of which may have to be completed first
 
 
 class Beside(NamedTuple):
-    """A private sub-folder of another plan that is for the same files.
+    """Work folder of another plan for the same files.
 
     Attributes:
-        holder: the partition folder that it lies in.
-        private: the sub-folder.
+        holder: the partition folder that has the work folder.
+        private: the work folder.
     """
 
     holder: Partition
@@ -103,7 +103,7 @@ class Beside(NamedTuple):
 
 
 def half_done(partition: Partition) -> str:
-    """Return a change of krepair's own that was interrupted here, so that its swap is not a broker's; or empty."""
+    """Return why a swap here may be that of an interrupted change of krepair; empty if it is a broker's."""
     return why_half_done(
         Beside(partition, private) for private in partition.private if not private.name.endswith(ROOT_SUFFIX)
     )
@@ -114,8 +114,8 @@ def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Be
 
     Args:
         view: the log directory.
-        partition: as it was listed; None for the root.
-        but: id of the plan whose own do not count.
+        partition: the listed partition; None for the root.
+        but: id of the plan whose own work folders do not count.
     """
     holders = view.partitions if partition is None else (partition,)
     return [
@@ -127,7 +127,7 @@ def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Be
 
 
 def why_half_done(others: Iterable[Beside]) -> str:
-    """Return why another plan has to be resumed or undone before anything begins beside it; or empty."""
+    """Return the reason why another plan must be resumed or undone before a change begins; empty if there is none."""
     for beside in others:
         try:
             changes = _journal(*beside).unfinished()
@@ -140,26 +140,24 @@ def why_half_done(others: Iterable[Beside]) -> str:
 
 
 def why_not_ended(others: Sequence[Beside], names: Collection[str]) -> str:
-    """Return why another plan has to be resumed or undone before one more plan begins with these files; or empty.
+    """Return the reason why another plan must be resumed or undone before a new plan changes these files; or empty.
 
-    What a plan has staged will replace the files of these names. One that has staged nothing yet may remove any file.
+    A plan with staged files will replace the files of the same names. A plan that has staged none may remove any file.
 
     Args:
-        others: sub-folders of other plans.
-        names: of the files that shall be touched.
+        others: work folders of other plans.
+        names: names of the files that the new plan changes.
     """
     half = why_half_done(others)
     return half or next((why for beside in others if (why := _why_begun(beside, names))), "")
 
 
-def _why_begun(one: Beside, names: Collection[str]) -> str:
-    journal, staged = _journal(*one), _staged(one.private)
+def _why_begun(beside: Beside, names: Collection[str]) -> str:
+    journal, staged = _journal(*beside), _staged(beside.private)
     begun = not staged.isdisjoint(names) or (not staged and not journal.states)
     if journal.purging or not begun:
         return ""
-    return (
-        f"plan {one.private.plan_id} has begun here and has not ended: krepair apply or undo that plan first"
-    )
+    return f"plan {beside.private.plan_id} has begun here and has not ended: krepair apply or undo that plan first"
 
 
 def _journal(holder: Partition, private: PrivateFolder) -> Journal:
@@ -168,7 +166,7 @@ def _journal(holder: Partition, private: PrivateFolder) -> Journal:
 
 
 def _staged(private: PrivateFolder) -> frozenset[str]:
-    """Return names of the files that are staged there."""
+    """Return the names of the staged files in a work folder."""
     try:
         with opened_folder(f"{private.path}/stage") as descriptor:
             return frozenset(os.listdir(descriptor))

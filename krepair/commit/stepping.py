@@ -1,10 +1,10 @@
-"""Steps are carried out: files of a partition are kept, renamed, removed and synced.
+"""Carry out steps: link files of a partition into ``keep/``, rename, remove and sync them.
 
-These are no steps: the cut inside of a live log (``mend.py``), sweeping up behind a broker (``folder.py``),
-purge, and the fence.
+Four operations are not made of steps: the cut of a log in place (``mend.py``), the removal of files that a broker left
+(``folder.py``), purge, and the fence.
 
-Every step looks before it acts, so that a list of steps can be run again from its start after a crash, or after a
-broker has finished part of it. A folder is synced only if a name in it has changed.
+Every step checks the files before it acts, so that a list of steps can be repeated from its start after a crash, or
+after a broker has completed a part of it. A folder is synced only if a name in it has changed.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 
 
 def run(folder: PartitionFolder, steps: Iterable[Step], group: Intent | None = None) -> None:
-    """Carry out steps, passing over each one that has already happened.
+    """Carry out steps, except those that were done before.
 
     Args:
-        group: whose files they are about; None of steps that name their files.
+        group: intent of the group whose files the steps change; None if the steps name their files themselves.
 
     Raises:
-        StalePlanError: a file is neither an original nor the new one: somebody else wrote it.
-        RefusedError: an original would go that is not kept.
-        VerifyFailedError: a staged file is not the one that was made.
-        OSError: a call failed; the steps before it happened.
+        StalePlanError: a file is neither an original nor the new one: another program wrote it.
+        RefusedError: an original would be removed that is not kept.
+        VerifyFailedError: a staged file is not the one that krepair made.
+        OSError: a call failed; the steps before it were done.
     """
     for step in steps:
         match step:
@@ -66,11 +66,11 @@ def run(folder: PartitionFolder, steps: Iterable[Step], group: Intent | None = N
             case TakeNew():
                 _take_new(folder, step)
             case _:
-                assert group is not None, f"whose files are in {step}?"
+                assert group is not None, f"{step} needs the intent of its group"
                 _run_of_group(folder, step, group)
 
 
-# -- files that are known by all that a file is known by
+# -- files that are identified by size, time and digest
 
 
 def _keep_old(folder: PartitionFolder, step: KeepOld) -> None:
@@ -96,7 +96,7 @@ def _put_new(folder: PartitionFolder, step: PutNew) -> None:
         raise _changed(folder, file.name)
     if not folder.holds(step.staged, file.new):
         raise _not_staged(folder, step.staged)
-    # The name in stage/ needs no sync: where it comes back, it is one more link to a file that is in its place.
+    # stage/ needs no sync: if a power cut restores the name there, it is only a second link to the file.
     folder.put_over(step.staged, file.name)
 
 
@@ -120,7 +120,7 @@ def _give_back(folder: PartitionFolder, step: GiveBack) -> None:
     file = step.file
     if folder.holds(file.name, file.old):
         return
-    _check_ours(folder, file)
+    _check_not_foreign(folder, file)
     if not folder.holds(step.kept, file.old):
         raise StalePlanError(
             f"{folder.at(step.kept)}: the kept original is gone or changed, so the new file stays"
@@ -132,11 +132,11 @@ def _take_new(folder: PartitionFolder, step: TakeNew) -> None:
     file = step.file
     if folder.state(file.name) is None or (file.foreign == "stays" and not folder.holds(file.name, file.new)):
         return
-    _check_ours(folder, file)
+    _check_not_foreign(folder, file)
     folder.rename(file.name, step.out)
 
 
-def _check_ours(folder: PartitionFolder, file: Becomes) -> None:
+def _check_not_foreign(folder: PartitionFolder, file: Becomes) -> None:
     if file.foreign != "stops" or folder.state(file.name) is None:
         return
     if not any(known is not None and folder.holds(file.name, known) for known in (file.new, file.over)):
@@ -169,7 +169,7 @@ def _run_of_group(folder: PartitionFolder, step: Step, group: Intent) -> None:
 
 
 def _check_staged(folder: PartitionFolder, path: str, group: Intent) -> None:
-    """Refuse a staged file that is not the one that was read last."""
+    """Check that a file in ``stage/`` is still the one that the intent records."""
     place, _, name = path.rpartition("/")
     made = next((state for state in group.made if state.name == name), None)
     if place == folder.names.stage() and (made is None or not folder.holds(path, made)):

@@ -1,13 +1,14 @@
-"""The steps of commit and undo, as values: which file goes where, in which order, and what is synced when.
+"""Steps of commit and undo as values: renames, links, removals and syncs, in their order.
 
-Pure: nothing here looks at a disk; ``krepair.commit.stepping`` carries them out. Every kind of change is made of them,
-but for the cut inside of a live log.
+These functions are pure; ``krepair.commit.stepping`` carries the steps out. Every kind of change consists of them,
+except for the cut of a log in place.
 
-Of a group of segments the orders are those proven at every rename against the loaders of 2.2.1, 2.3.1, 2.8.2, 3.0.2,
-3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1``/``U1`` is right up to 2.8, and everywhere under the fence;
-``P2``/``U2`` is right from 3.0. Undo is apply run backwards, so each of its states is one of apply's.
+For a group of segments the order depends on the broker's version. Each order was tested at every rename with the
+loaders of 2.2.1, 2.3.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1``/``U1`` is right up
+to 2.8, and everywhere under the fence; ``P2``/``U2`` is right from 3.0. Undo does the steps of apply backwards, so each
+of its states is one of apply's.
 
-Of other files there is one order for all: ``keep_files``, ``swap_files``, and back ``files_back``, ``forget_files``.
+For other files there is one order: ``keep_files``, ``swap_files``; for an undo ``files_back``, ``forget_files``.
 
 Paths are relative to the partition folder; ``""`` is the partition folder itself.
 """
@@ -24,7 +25,7 @@ CLEANED = ".cleaned"
 
 
 class Rename(NamedTuple):
-    """Step that moves a file of ours (never an original) over the target."""
+    """Step that renames one of krepair's own files, never an original, to the target."""
 
     source: str
     target: str
@@ -47,7 +48,7 @@ class PutBack(NamedTuple):
 
 
 class PutOver(NamedTuple):
-    """Step that renames an original over the file of ours that has its name, so the name is never free."""
+    """Step that renames an original over krepair's file of the same name, so that the name is never free."""
 
     source: str
     target: str
@@ -61,7 +62,7 @@ class Unlink(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Step that removes a file of ours, whatever it is."""
+    """Step that removes one of krepair's own files without checking its content."""
 
     path: str
 
@@ -73,15 +74,16 @@ class SyncDir(NamedTuple):
 
 
 class Becomes(NamedTuple):
-    """One file of a change: what it was, and what it becomes. See ``FileState``.
+    """Old and new state of one file of a change.
 
     Attributes:
-        name: in the partition folder.
-        old: the original; None if there was none.
-        new: the staged file, by its final name; None if the file goes.
-        over: what an earlier run of the same change put there, which the staged one replaces; else None.
-        foreign: what becomes of a file under this name that is none of these: it ``stops`` the change, ``goes`` (as an
-            index that a broker rebuilt does, because the original is kept), or ``stays`` when ours is taken out.
+        name: name of the file in the partition folder.
+        old: state of the original; None if there was none.
+        new: state of the staged file, with its final name; None if the change removes the file.
+        over: state of the file of an earlier run of the same change, which the staged file replaces; else None.
+        foreign: treatment of another program's file under this name: it ``stops`` the change, ``goes`` (an index that a
+            broker rebuilt may be replaced, because the original is kept), or ``stays`` when undo removes krepair's
+            file.
     """
 
     name: str
@@ -129,7 +131,7 @@ class GiveBack(NamedTuple):
 
 
 class TakeNew(NamedTuple):
-    """Step that takes a new file out that had no original."""
+    """Step that moves a new file without an original to ``out/``."""
 
     file: Becomes
     out: str
@@ -153,24 +155,24 @@ Step = (
 
 
 class Names(NamedTuple):
-    """Names in the private sub-folder.
+    """Names in the work folder.
 
     Attributes:
-        private: name of the private sub-folder, ``krepair~<plan id>``.
+        private: name of the work folder, ``krepair~<plan id>``.
     """
 
     private: str
 
     def stage(self, name: str = "") -> str:
-        """Return the path of a staged file, or of their folder."""
+        """Return the path of a staged file, or of ``stage/``."""
         return f"{self.private}/stage/{name}".rstrip("/")
 
     def keep(self, name: str = "") -> str:
-        """Return the path of a kept original, or of their folder."""
+        """Return the path of a kept original, or of ``keep/``."""
         return f"{self.private}/keep/{name}".rstrip("/")
 
     def out(self, name: str = "") -> str:
-        """Return the path of a file that undo takes out, or of their folder."""
+        """Return the path of a file that undo moves away, or of ``out/``."""
         return f"{self.private}/out/{name}".rstrip("/")
 
 
@@ -233,7 +235,7 @@ def finish_steps(group: Intent, names: Names, order: Order) -> list[Step]:
 
     P1: the originals are removed, highest base first; the new indexes take their names, and the log takes its own. P2:
     the new indexes become ``.swap``; the originals are removed; the ``.swap`` files take their names, the log first.
-    The other order's steps may have been done before: each source is looked for in both places.
+    An earlier run may have begun with the other order, so each source is expected in both places.
     """
     log, stale = group.log.name, [Unlink(name) for name in pending_indexes(group)]
     indexes = [segment_name(group.base_offset, e) for e in staged_extensions(group) if e != LOG]
@@ -259,7 +261,7 @@ def pending_indexes(group: Intent) -> list[str]:
 
 
 def roll_back_steps(group: Intent, names: Names) -> list[Step]:
-    """Return the steps from any state before the commit back to staged, and out of ``keep/`` again."""
+    """Return the steps that move new files back to ``stage/`` before the commit, and empty ``keep/``."""
     finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
     steps: list[Step] = []
     if group.order == "P2":
@@ -281,8 +283,8 @@ def forget_steps(group: Intent, names: Names) -> list[Step]:
 def undo_steps(group: Intent, names: Names, order: Order) -> list[Step]:
     """Return the steps from committed back to the originals, in the installed broker's order.
 
-    Behind ``back_steps`` U1 moves ``A.log.swap`` to ``out/``: that commits. In U2 the first ``.swap`` that becomes
-    ``.cleaned`` commits; the ``.cleaned`` are moved to ``out/``.
+    After ``back_steps`` U1 moves ``A.log.swap`` to ``out/``: that commits the undo. In U2 the first rename from
+    ``.swap`` to ``.cleaned`` commits; then the ``.cleaned`` files are moved to ``out/``.
     """
     back = [PutBack(names.keep(name), name, names.out(f"{name}.back")) for name in group.snapshots]
     steps: list[Step] = [*back, SyncDir("")] if back else []
@@ -304,7 +306,7 @@ def back_steps(group: Intent, names: Names, order: Order) -> list[Step]:
 
     P1: ``A.log`` becomes ``A.log.swap``; the new indexes are moved to ``out/``; the originals get their names again.
     P2: the new files become ``.swap``, the log last; the originals get their names again. The broker may have added or
-    removed index files of the new segment since. So all are named, and a missing one is passed over.
+    removed index files of the new segment since. So the steps name all of them, and a missing one is skipped.
     """
     log, indexes = group.log.name, [segment_name(group.base_offset, suffix) for suffix in INDEX_SUFFIXES]
     steps: list[Step] = []
@@ -333,7 +335,7 @@ def litter_names(group: Intent) -> list[str]:
     ]
 
 
-# -- files that become others
+# -- whole files that are replaced, added or removed
 
 
 def keep_files(files: Sequence[Becomes], names: Names) -> list[Step]:
@@ -342,9 +344,10 @@ def keep_files(files: Sequence[Becomes], names: Names) -> list[Step]:
 
 
 def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """Return the steps from kept to done. The first file leads: without it a broker makes no use of the others.
+    """Return the steps that replace, add and remove files whose originals are kept.
 
-    So it is the first file to be removed, and that is synced before the others go. It is the last file to be put in.
+    The first file leads: a broker does not use the others without it. So it is removed first, and that is synced before
+    the others are removed; and it is added last.
     """
     out: list[Step] = [TakeOld(file) for file in files if file.new is None]
     new = [file for file in reversed(files) if file.new is not None]
@@ -353,7 +356,7 @@ def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
 
 
 def files_back(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """Return the steps from any state to the originals. The first file is removed first, and comes back last."""
+    """Return the steps from any state to the originals. The first file is removed first, and restored last."""
     out: list[Step] = [TakeNew(file, names.out(file.name)) for file in files if file.old is None]
     back: list[Step] = [GiveBack(file, names.keep(file.name)) for file in files if file.old is not None]
     return _behind_the_first(out) + _behind_the_first(back)[::-1]
@@ -364,10 +367,10 @@ def _behind_the_first(steps: list[Step]) -> list[Step]:
 
 
 def forget_files(file_names: Sequence[str], names: Names) -> list[Step]:
-    """Return the steps that remove from ``keep/`` and ``out/`` the files whose originals are back.
+    """Return the steps that remove from ``keep/`` and ``out/`` the files whose originals are restored.
 
-    What goes from ``keep/`` is synced. Otherwise a kept link could come back after a power loss, without a record that
-    names it. Once a broker has rewritten the file, nobody could tell what that link is.
+    The removals from ``keep/`` are synced. Otherwise a kept link could reappear after a power loss, without a record of
+    it; and once a broker has rewritten the file, nothing would show what that link is.
     """
     kept: list[Step] = [Remove(names.keep(name)) for name in file_names]
     return [*kept, SyncDir(names.keep()), *(Remove(names.out(name)) for name in file_names)]

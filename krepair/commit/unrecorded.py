@@ -1,14 +1,14 @@
-"""Find work that the journal does not know: a record may have been damaged on the disk, or be gone.
+"""Find changes that the journal does not record, because a record was damaged on the disk or is missing.
 
-A damaged last record looks like one that was torn by a crash. A torn one was never durable, so nothing of what it
-announces was done. A damaged one was, and its change may be half done. Of a journal that lost its end between two
-records nothing can be seen at all. The files tell: before the first file of a partition changes, its original is in
-``keep/`` or the new file is a ``.swap`` or ``.cleaned``.
+A damaged last record looks like one that was torn by a crash. A torn record was never durable, so its change was not
+begun. A damaged record was durable, so its change may have been begun. And a journal that lost its last records looks
+complete. Only the files show such a change: before the first file of a partition changes, its original is in ``keep/``,
+or the new file is a ``.swap`` or ``.cleaned``.
 
-Where a journal cannot be gone by, a person types the lines that put the originals back, and nothing else. The plan and
-the disk tell them. A change has lines only if each of its originals is in its place or kept, as the plan knows it, and
-nobody but this plan has written what is in the way. Nothing is removed: what the plan made moves into the private
-sub-folder, which goes with the purge.
+If a journal cannot be trusted, krepair derives shell commands that restore the originals from the plan and the files,
+and a person types them. A change has commands only if each of its originals is in its place or kept, as planned, and no
+other program has written the files that they replace. The commands delete nothing that the plan made: they move it into
+the work folder, which purge removes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from krepair.commit.by_disk import is_ours, logs_made, names_by_hand
+from krepair.commit.by_disk import logs_made, may_be_replaced, names_by_hand
 from krepair.commit.change_files import check_is_still_its_log
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import FileState, Intent, Journal
@@ -31,13 +31,13 @@ from krepair.plan.model import FileFingerprint, PartitionPlan
 
 
 def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
-    """Check that no original goes with the work folder: the content of each kept file is also in its place.
+    """Check that the work folder has no only copy of an original: each kept file also exists in its place.
 
-    To be asked wherever the journal says that nothing is applied.
+    To be called before the work folder is removed because the journal says that nothing is applied.
 
     Raises:
         DamagedJournalError: a kept file is not in its place; the message names it.
-        OSError: something could not be looked at.
+        OSError: a file could not be read.
     """
     for name in _kept_alone(folder, journal, frozenset()):
         raise journal.damaged(
@@ -50,7 +50,7 @@ def is_all_recorded(folder: PartitionFolder, journal: Journal) -> bool:
     """Return whether each kept file that is not in its place belongs to a change that the journal knows.
 
     Raises:
-        OSError: something could not be looked at.
+        OSError: a file could not be read.
     """
     return not _kept_alone(folder, journal, _known(journal))
 
@@ -58,24 +58,24 @@ def is_all_recorded(folder: PartitionFolder, journal: Journal) -> bool:
 def check_all_recorded(
     folder: PartitionFolder, journal: Journal, planned: Collection[str] = (), made: Iterable[str] = ()
 ) -> None:
-    """Check that nothing was done but what the records say.
+    """Check that the journal has a record of every change that the files show.
 
-    To be asked before ``Journal.settle``, which removes a last record that is not whole.
+    To be called before ``Journal.settle``, which removes an incomplete last record.
 
     Args:
-        journal: as it was read.
-        planned: names of all files that were there when the plan was made. Where they are not known, and the last
-            record is not whole, a swap of a broker is taken for one of ours; ``apply`` tells them apart.
-        made: names of all files that the plan makes, read only where the last record is not whole. A new one keeps no
-            original, so only its name tells of it.
+        journal: the journal as it was read.
+        planned: names of all files that existed when the plan was made. If it is empty and the last record is
+            incomplete, a broker's swap counts as krepair's; ``apply`` distinguishes them.
+        made: names of all files that the plan makes, used only if the last record is incomplete. A new file has no kept
+            original, so only its name shows that the change was begun.
 
     Raises:
-        DamagedJournalError: files tell of more than the records do; the message names one.
-        OSError: something could not be looked at.
+        DamagedJournalError: a file belongs to a change without a record; the message names it.
+        OSError: a file could not be read.
     """
     known = _known(journal)
     telling = [folder.names.keep(name) for name in _kept_alone(folder, journal, known)]
-    # While a change is half done no other one was begun, so a torn record is of that one.
+    # While a change is unfinished no other one begins, so a torn record belongs to the unfinished change.
     swaps = (
         swaps_in(folder) if journal.is_torn and not journal.unfinished() else swaps_of_kept(folder, planned)
     )
@@ -94,7 +94,7 @@ def check_all_recorded(
 
 
 def _or_of_a_broker(name: str) -> str:
-    """Return what else such a file can mean."""
+    """Return the part of the message that says what a ``.swap`` or ``.cleaned`` may be instead; else empty."""
     if not name.endswith((SWAP, CLEANED)):
         return ""
     return (
@@ -104,7 +104,7 @@ def _or_of_a_broker(name: str) -> str:
 
 
 def _known(journal: Journal) -> frozenset[str]:
-    """Return the final names of all files of the changes that are done or half done."""
+    """Return the final names of all files of changes that are begun and not undone."""
     at_work = (journal.intents[change] for change in journal.at_work())
     return frozenset(_final(name) for intent in at_work for name in intent.names)
 
@@ -117,7 +117,7 @@ def swaps_in(folder: PartitionFolder) -> list[str]:
     """Return the names of the ``.swap`` and ``.cleaned`` in a partition folder.
 
     Raises:
-        OSError: it could not be listed.
+        OSError: the folder could not be listed.
     """
     names = map(parse_file_name, folder.file_names())
     return [name.name for name in names if name.state in {NameState.SWAP, NameState.CLEANED}]
@@ -126,11 +126,11 @@ def swaps_in(folder: PartitionFolder) -> list[str]:
 def swaps_of_kept(folder: PartitionFolder, planned: Collection[str] = ()) -> list[str]:
     """Return the names of the ``.swap`` and ``.cleaned`` at whose base offset a log, or a swap, is kept.
 
-    A swap of ours keeps one of them before it begins. One that is kept itself, or that is planned, was there when the
-    plan was made.
+    A swap of krepair's has kept such a file before it begins. A swap that is kept itself, or is in the plan, existed
+    when the plan was made, and is not returned.
 
     Raises:
-        OSError: something could not be looked at.
+        OSError: a file could not be read.
     """
     swaps = swaps_in(folder)
     kept = set(_kept_names(folder)) if swaps else set()
@@ -159,13 +159,13 @@ def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str
 def last_copies(folder: PartitionFolder, names: Iterable[str] | None = None) -> list[str]:
     """Return the names in ``keep/`` of files that may be the last copy of their content.
 
-    An index is none where its log is in its place: that is read without it.
+    An index whose log is in its place does not count, because the log can be read without it.
 
     Args:
-        names: in ``keep/``; None: all of them.
+        names: names in ``keep/`` to check; None for all of them.
 
     Raises:
-        OSError: something could not be looked at.
+        OSError: a file could not be read.
     """
     return [
         name
@@ -175,7 +175,7 @@ def last_copies(folder: PartitionFolder, names: Iterable[str] | None = None) -> 
 
 
 def kept_for(folder: PartitionFolder, intent: Intent) -> list[str]:
-    """Return the names in ``keep/`` that belong to a change, and whose content is not back without them."""
+    """Return the names in ``keep/`` that belong to a change, without cut bytes that the log has again."""
     touched = frozenset(map(_final, intent.names))
     return [
         name
@@ -189,10 +189,10 @@ def _not_in_place(folder: PartitionFolder, names: Iterable[str]) -> Iterator[str
 
 
 def is_displaced(folder: PartitionFolder, name: str) -> bool:
-    """Return whether a file of a name is kept, and its content is not in its place.
+    """Return whether a file is kept whose content is not in its place.
 
     Raises:
-        OSError: something could not be looked at.
+        OSError: a file could not be read.
     """
     path = folder.names.keep(name)
     kept, current = folder.state(path), folder.state(name)
@@ -200,7 +200,7 @@ def is_displaced(folder: PartitionFolder, name: str) -> bool:
 
 
 def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, here: FileState) -> bool:
-    """Return whether a kept file is the one in its place: a link of it, or what a copied directory made of a link."""
+    """Return whether a kept file and the file in its place are one file, or two equal ones in a copied directory."""
     if folder.is_one_file(kept_at, name):
         return True
     if (kept.size, kept.mtime_ns) != (here.size, here.mtime_ns):
@@ -209,7 +209,7 @@ def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, 
 
 
 def _is_given_back(folder: PartitionFolder, journal: Journal, name: str) -> bool:
-    """Return whether a kept file's bytes are back without it: its removal may have been lost with the power."""
+    """Return whether the log has the cut bytes of a kept file again; a power cut may undo that file's removal."""
     return any(is_given_back(folder, intent, name) for intent in journal.intents.values())
 
 
@@ -217,11 +217,11 @@ def _is_given_back(folder: PartitionFolder, journal: Journal, name: str) -> bool
 
 
 class ByHand(NamedTuple):
-    """Shell commands that put the originals of a partition back.
+    """Shell commands that restore the originals of a partition.
 
     Attributes:
-        lines: of a shell, in the order in which they are typed; empty if every original is in its place.
-        left: why a change, and those before it, have no lines: its id, a file, and what is wrong; else empty.
+        lines: shell commands in the order in which to type them; empty if every original is in its place.
+        left: reason why a change, and those before it, have no commands: its id, a file, and the error; else empty.
     """
 
     lines: tuple[str, ...]
@@ -229,16 +229,16 @@ class ByHand(NamedTuple):
 
 
 def by_hand(folder: PartitionFolder, partition: PartitionPlan) -> ByHand:
-    """Return the commands for a partition, last change first, up to the first change that cannot come back.
+    """Return the commands for a partition, last change first, up to the first change that cannot be rolled back.
 
     Raises:
-        OSError: a file could not be looked at.
+        OSError: a file could not be read.
     """
     lines: list[str] = []
-    gone_on, made = _gone_on(folder, partition), logs_made(partition.changes)
+    written, made = _log_written_since(folder, partition), logs_made(partition.changes)
     for change in partition.changes[::-1]:
         try:
-            lines += _lines(folder, partition, change, gone_on, made)
+            lines += _lines(folder, partition, change, written, made)
         except KrepairError as error:
             return ByHand(tuple(lines), f"{change.change_id} stays: {error.message}")
     return ByHand(tuple(lines), "")
@@ -248,7 +248,7 @@ def _lines(
     folder: PartitionFolder,
     partition: PartitionPlan,
     change: Change,
-    gone_on: str,
+    written: str,
     made: Mapping[str, FileChange],
 ) -> list[str]:
     planned, crc_told = partition.by_name, bool(change.decides_on)
@@ -264,12 +264,12 @@ def _lines(
         elif is_kept:
             if not change.in_order and name in change.takes_out:
                 check_is_still_its_log(folder, name, planned, made)
-            # Where no digest is known, a new file may look like the old one: then what is kept tells.
+            # Without a digest in the plan a new file may look like the old one: then compare with the kept file.
             if not is_displaced(folder, name):
                 continue
         elif _is_as_planned(folder, name, plan, crc_told=crc_told):
             continue
-        if current is not None and not is_ours(folder, planned, change, name):
+        if current is not None and not may_be_replaced(folder, planned, change, name):
             raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
         if plan is None:
             away.append(_move_line(folder.at(name), f"{folder.private}/{name}"))
@@ -278,26 +278,26 @@ def _lines(
         else:
             raise StalePlanError(f"{folder.at(name)}: its original is neither in its place nor kept")
     at_log_end = not change.in_order and any(file.name.endswith(LOG) for file in change.files)
-    if gone_on and at_log_end and (away or back):
-        raise StalePlanError(f"{gone_on}: a broker has gone on with the log")
+    if written and at_log_end and (away or back):
+        raise StalePlanError(f"{written}: a broker has written to the log since")
     return [*away, *back]
 
 
 def _lines_of_log(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change, file: FileChange
 ) -> Sequence[str]:
-    """Return the commands for a log that no rename out of ``keep/`` brings back.
+    """Return the commands for a log that cannot be restored by a rename out of ``keep/``.
 
     Raises:
-        StalePlanError: it cannot come back.
-        OSError: it cannot be read.
+        StalePlanError: the log cannot be restored.
+        OSError: the log cannot be read.
     """
     if isinstance(change, MendLog) and file.how == "cut":
         return lines_of_cut(folder, planned[file.name], change)
     swap = file.name + SWAP
-    if file.how != "swapped" or is_ours(folder, planned, change, swap):
+    if file.how != "swapped" or may_be_replaced(folder, planned, change, swap):
         return ()
-    if not is_ours(folder, planned, change, file.name):
+    if not may_be_replaced(folder, planned, change, file.name):
         raise StalePlanError(f"{folder.at(swap)}: is gone, and so is the segment that it became")
     return (_move_line(folder.at(file.name), folder.at(swap)),)
 
@@ -306,7 +306,7 @@ def _move_line(source: str, target: str) -> str:
     return f"mv {shlex.quote(source)} {shlex.quote(target)}"
 
 
-def _gone_on(folder: PartitionFolder, partition: PartitionPlan) -> str:
+def _log_written_since(folder: PartitionFolder, partition: PartitionPlan) -> str:
     """Return a log that the plan neither changes nor knows in this state; empty if there is none."""
     planned = partition.by_name
     changed = {name for change in partition.changes for name in change.touches}
@@ -320,12 +320,12 @@ def _gone_on(folder: PartitionFolder, partition: PartitionPlan) -> str:
 
 
 def _is_as_planned(folder: PartitionFolder, path: str, planned: FileFingerprint, *, crc_told: bool) -> bool:
-    """Return whether a file has the size, the time and the digest of the plan.
+    """Return whether a file has the size, the time and, if the plan has one, the digest of the plan.
 
-    Of a log that was damaged before, no digest is known of all its bytes.
+    For a log that was damaged before, the plan has no digest of all its bytes.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     current = folder.state(path)
     if current is None or (current.size, current.mtime_ns) != (planned.size, planned.mtime_ns):

@@ -1,15 +1,15 @@
-"""Answer the one question before anything is resumed or taken back: has anybody been here?
+"""Find out, before anything is resumed or rolled back, whether another program has changed the folder.
 
-It is answered from what was written down when a change began (``listing.py``), and from what the change is of. Of a
-change that is half done there are three answers:
+The files are compared with the listing that was recorded when a change began (``listing.py``), and with the old and new
+files of the change. For an unfinished change there are three results:
 
-- **as left**: each file is as it was listed, or as a step of krepair leaves it. The run resumes, or rolls back.
-- **settled**: somebody was here, and each change is whole: all its files are new, as a broker finishes a swap, or all
-  are the originals. That is written down; nothing else is done.
-- anything else: nothing goes back, and nothing that may be a last copy goes. ``purge`` is the way out.
+- **unchanged**: each file is as it was listed, or as a step of krepair leaves it. The run resumes, or rolls back.
+- **settled**: another program has run, and each change is complete: all its files are new (a broker finished the swap),
+  or all are the originals. krepair records that, and does nothing else.
+- anything else: krepair restores nothing, and removes no possible last copy. ``purge`` ends the plan.
 
-A change is half done until its fence is down. Of a finished change less is asked, since a healthy broker may have gone
-on: see ``check_evidence``.
+A change counts as unfinished until its fence is down. For a finished change fewer files are checked, since a healthy
+broker may have written to the log: see ``check_evidence``.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from krepair.logdir.fingerprint import digest_content, digest_front
 from krepair.plan.model import Change, PartitionPlan
 
 Judge = Callable[[PartitionFolder, Sequence[str]], str]
-"""Reads index files of a folder against their logs; gives what is wrong with the first untrue one, or nothing."""
+"""Function that compares index files of a folder with their logs; returns the first error, or an empty text."""
 
 
 class Answer(NamedTuple):
-    """Answer to the question whether anybody changed a folder since changes were interrupted there.
+    """Result of the check whether another program changed a folder in which changes were interrupted.
 
     Attributes:
-        why: what differs; empty if all is as krepair left it.
+        why: the first difference; empty if all files are as krepair left them.
         new: ids of interrupted changes whose files are all new.
         old: ids of interrupted changes whose files are all the originals.
     """
@@ -60,19 +60,20 @@ class Answer(NamedTuple):
 
 
 def ask(folder: PartitionFolder, journal: Journal, marker: str, judge: Judge) -> Answer:
-    """Say who was in a folder with changes that are half done, or whose fence is up.
+    """Check whether another program changed a folder that has unfinished changes, or whose fence is up.
 
     Args:
-        journal: as it was read.
-        marker: of now, see ``listing.marker_of``.
-        judge: of indexes that are not the ones that krepair made.
+        journal: the journal as it was read.
+        marker: digest of the present clean-shutdown marker, see ``listing.marker_of``.
+        judge: checks indexes that krepair has not made.
 
     Raises:
-        StalePlanError: somebody was here, and a change is neither whole nor gone; the message names the file.
+        StalePlanError: another program changed the folder, and a change has neither all its new files nor all its
+            originals; the message names the file.
         OSError: a file could not be read.
     """
     if folder.folder == ROOT:
-        return Answer()  # brokers write these files all the time: each change looks at its own
+        return Answer()  # brokers rewrite the root's files all the time: each change checks its own file
     why = _differs(folder, journal, marker)
     if not why:
         return Answer()
@@ -88,21 +89,21 @@ def ask(folder: PartitionFolder, journal: Journal, marker: str, judge: Judge) ->
             new += [change_id] if half_done else []
         else:
             raise StalePlanError(
-                f"{why} since {change_id} was interrupted, and {_why_not_new(folder, intent, judge)}: somebody "
-                "changed this partition meanwhile, so nothing is put back and nothing is removed",
+                f"{why} since {change_id} was interrupted, and {_why_not_new(folder, intent, judge)}: another "
+                "program changed this partition, so nothing is put back and nothing is removed",
                 next_command=journal.command("purge"),
             )
     return Answer(why, tuple(new), tuple(old))
 
 
-# -- as left
+# -- unchanged
 
 
 def names_written_since(folder: PartitionFolder, journal: Journal) -> dict[str, tuple[str, ...]]:
-    """Return the finished changes of a folder that somebody has gone on with -> files that are not as made.
+    """Return the ids of finished changes with files that another program has written or removed, and these files.
 
     Raises:
-        StalePlanError: something else than a regular file has the name of one.
+        StalePlanError: something else than a regular file has the name of one of the files.
         OSError: a file could not be read.
     """
     found = {
@@ -114,11 +115,11 @@ def names_written_since(folder: PartitionFolder, journal: Journal) -> dict[str, 
 
 
 def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
-    """Return the first thing that is not as krepair left it; empty if all is."""
+    """Return the first difference from the state in which krepair left the folder; empty if there is none."""
     listing = journal.listing
     if listing is not None and marker != listing.marker:
-        came = "came" if not listing.marker else "is gone" if not marker else "is another one"
-        return f"{folder.log_dir}: the clean-shutdown marker {came}"
+        what = "appeared" if not listing.marker else "is gone" if not marker else "is another one"
+        return f"{folder.log_dir}: the clean-shutdown marker {what}"
     known = listed(listing) if listing is not None else {}
     names = {name for name, _ in folder.tree.entries(folder.path) if not name.startswith(PRIVATE_PREFIX)}
     touched: set[str] = set()
@@ -140,9 +141,9 @@ def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
 
 
 def _given_back(folder: PartitionFolder, intent: Intent, state: str, known: Mapping[str, Entry]) -> set[str]:
-    """Return the names of a change that is on its way back without a record of it; empty if it is not.
+    """Return the names of a change whose undo was begun without a record of it; empty if none was begun.
 
-    The record of its undo is lost, or a person typed the lines that krepair prints for a damaged journal.
+    Either the record of the undo is lost, or a person typed the commands that krepair prints for a damaged journal.
     """
     names: set[str] = set()
     is_back = state == "committed" and executor_of(intent).is_back(folder, intent)
@@ -150,13 +151,13 @@ def _given_back(folder: PartitionFolder, intent: Intent, state: str, known: Mapp
 
 
 def _how(was: bool, is_there: bool) -> str:
-    return "was written" if was and is_there else "is gone" if was else "came"
+    return "was written" if was and is_there else "is gone" if was else "appeared"
 
 
 def _unlike(
     folder: PartitionFolder, intent: Intent, state: str, known: Mapping[str, Entry], touched: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield names of a change that no step of krepair leaves in this state, each with the reason."""
+    """Yield the names of a change whose files are not in a state that krepair's steps leave, each with the reason."""
     swaps = intent.executor in {"segments", "swap"}
     out = intent.executor != "segments" or folder.is_committed(intent)
     done, gone_back = state in {"committed", "freed"}, state in {"undone", "rolled back"}
@@ -183,7 +184,7 @@ def _unlike(
         touched.add(name)
         made = intent.new(name.removesuffix(SWAP).removesuffix(CLEANED))
         if folder.state(name) is not None and (made is None or not _is_moved(folder, intent, name, made)):
-            yield name, "came"
+            yield name, "appeared"
 
 
 def _is_moved(folder: PartitionFolder, intent: Intent, path: str, made: FileState) -> bool:
@@ -206,9 +207,9 @@ def _is_made(folder: PartitionFolder, intent: Intent, name: str, new: FileState)
 
 
 def _pairs(intent: Intent) -> dict[str, tuple[FileState | None, FileState | None]]:
-    """Name -> the original and the new file; None where there is none.
+    """Return the original and the new state of each file of a change, by name; None for a missing state.
 
-    A log that is cut in place is not among the files that are made: what it becomes, ``mend`` knows.
+    A log that is cut in place has its original as new state: ``mend`` recognises the cut log.
     """
     old, new = ({state.name: state for state in states} for states in (intent.originals, intent.made))
     pairs = {name: (old.get(name), new.get(name)) for name in intent.names}
@@ -221,21 +222,21 @@ def _pairs(intent: Intent) -> dict[str, tuple[FileState | None, FileState | None
     return pairs
 
 
-# -- whole
+# -- complete changes
 
 
 def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
-    """Return the first file that is not as the change, or a broker that finished it, leaves it; or empty."""
+    """Return the first file that shows that the change is not complete; empty if krepair or a broker completed it."""
     if intent.executor in {"segments", "swap"}:
-        ours = folder.litter(intent) if folder.whereabouts(intent) is Whereabouts.FINAL else ()
+        own = folder.litter(intent) if folder.whereabouts(intent) is Whereabouts.FINAL else ()
         for name in folder.file_names():
-            if parse_file_name(name).state in {NameState.SWAP, NameState.CLEANED} and name not in ours:
+            if parse_file_name(name).state in {NameState.SWAP, NameState.CLEANED} and name not in own:
                 return f"{folder.at(name)} waits"
     foreign = []
     for name, (_, new) in _pairs(intent).items():
         current = folder.state(name)
         if new is None:
-            # A snapshot of a segment that was merged away is taken out last: a broker may, or may not, remove it.
+            # Snapshots of merged segments are removed last, and a broker that finished the swap may have left them.
             if current is not None and name not in intent.snapshots:
                 return f"{folder.at(name)} is there"
         elif current is None:
@@ -249,7 +250,7 @@ def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
 
 
 def _is_content(folder: PartitionFolder, intent: Intent, name: str, new: FileState) -> bool:
-    """Return whether a file has the content that the change makes, whatever its time."""
+    """Return whether a file has its new content, whatever its modification time."""
     current = folder.state(name)
     if intent.lost is not None and name == intent.originals[0].name:
         size = lost_of(intent).size_after
@@ -278,7 +279,7 @@ def _why_not_old(folder: PartitionFolder, intent: Intent, journal: Journal, judg
                 return f"{folder.at(name)} waits"
     for name, (old, _) in _pairs(intent).items():
         if name in intent.snapshots:
-            continue  # a broker's own: it writes them, and takes them out
+            continue  # a broker may write or remove snapshots itself
         entry = entry_of(folder, name)
         if old is None:
             if entry is not None:
@@ -302,27 +303,27 @@ def check_evidence(
     journal: Journal,
     marker: str,
 ) -> None:
-    """Check, before a finished change goes back, what its originals need and a healthy broker does not change.
+    """Check, before a finished change is undone, the files that its originals need and a healthy broker keeps.
 
-    No byte comes back to the log end under a marker that the change did not find. Where batches come back, the aborted
-    transactions and the leader epochs beside them have to be those that were derived from all batches: a recovery in
-    between has derived them from what was left.
+    Bytes may not return to the log end if there is a clean-shutdown marker that was not there before the change. If
+    batches return, the transaction indexes and leader epochs must still be those that were derived from all batches: a
+    recovery in between derives them from the remaining batches.
 
     Raises:
-        StalePlanError: something differs; the message names it.
+        StalePlanError: a file differs; the message names it.
         OSError: a file could not be read.
     """
     intent, listing = journal.intents[change.change_id], journal.began_with.get(change.change_id)
     if listing is None or folder.folder == ROOT:
         return
-    # An undo that was stopped may have taken the segment at the log end back before the marker came.
+    # An interrupted undo may have removed the new segment at the log end before a broker wrote the marker.
     rolled = any(map(_rolls, journal.intents.values()))
     if marker and marker != listing.marker and (rolled or _ends_the_log(intent)):
         raise StalePlanError(
             f"{folder.at(intent.names[0])}: a broker was stopped cleanly since the plan was applied; the next one "
             "starts without recovery, and would write behind the damaged bytes"
         )
-    if not change.decides_on and not change.consents:  # no whole batch was taken out
+    if not change.decides_on and not change.consents:  # the change removed no whole batch
         return
     touched = {name for change_id in journal.at_work() for name in journal.intents[change_id].names}
     before = listed(listing)
@@ -336,41 +337,41 @@ def check_evidence(
 
 
 def _rolls(intent: Intent) -> bool:
-    """Return whether a change made a segment at the log end, below which a start recovers nothing more."""
+    """Return whether a change made a new segment at the log end; a start then does not recover the logs before it."""
     return intent.executor == "files" and not intent.originals and intent.names[0].endswith(LOG)
 
 
 def _ends_the_log(intent: Intent) -> bool:
-    """Return whether the originals are bytes at the log end: of the last log, or withdrawn segments."""
+    """Return whether the originals are at the log end: cut bytes of the last log, or withdrawn segments."""
     if intent.lost is not None:
         return intent.lost.last
     return intent.executor == "files" and len(intent.originals) > 1 and not intent.made
 
 
 def _check_aborted(folder: PartitionFolder, name: str, was: Entry, *, grows: bool) -> None:
-    """Refuse a transaction index that says something else; that of the last segment may say more by now."""
+    """Check that a transaction index is unchanged; the index of the last segment may have grown."""
     current = folder.state(name)
     size = 0 if current is None else current.size
     same = size == was.size or (grows and size > was.size)
     if not same or (was.size and digest_at(folder, name, was.size) != was.digest):
-        raise _derived_anew(folder, name)
+        raise _rebuilt_since(folder, name)
 
 
-def _derived_anew(folder: PartitionFolder, name: str) -> StalePlanError:
+def _rebuilt_since(folder: PartitionFolder, name: str) -> StalePlanError:
     return StalePlanError(
-        f"{folder.at(name)}: a broker has derived this file anew since the plan was applied, from a log without the "
-        "batches that would come back; nothing was changed"
+        f"{folder.at(name)}: a broker has derived this file again since the plan was applied, from a log without the "
+        "batches that would return; nothing was changed"
     )
 
 
 def _check_epochs(folder: PartitionFolder, partition: PartitionPlan, listing: FolderListing) -> None:
-    """Refuse leader epochs that give an offset of before another epoch; a log start that moved is no objection."""
+    """Check that each old offset still has its leader epoch; the log start may have moved."""
     now = epochs_of(folder)
     lowest = _log_start(folder, partition)
     starts = {start for _, start in (*listing.epochs, *now) if start < partition.log_end_offset}
     for offset in sorted({max(start, lowest) for start in starts} | {lowest}):
         if _epoch_at(now, offset) != _epoch_at(listing.epochs, offset):
-            raise _derived_anew(folder, LEADER_EPOCH_CHECKPOINT)
+            raise _rebuilt_since(folder, LEADER_EPOCH_CHECKPOINT)
 
 
 def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from krepair.commit.begin import Target, begin
-from krepair.commit.by_disk import is_made, is_ours, is_planned
+from krepair.commit.by_disk import is_made, is_planned, may_be_replaced
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import FileState
 from krepair.errors import RefusedError, StalePlanError
@@ -109,4 +109,4 @@ def test_what_replaced_the_kept_file_is_ours_if_it_differs_by_the_lines_alone(
     site = Site(memory_dir)
     put(site.path / KEEP / POINTS, OLD, 900)
     site.put(data)
-    assert is_ours(site.folder, {}, site.change(), POINTS) is ours
+    assert may_be_replaced(site.folder, {}, site.change(), POINTS) is ours

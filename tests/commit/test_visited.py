@@ -305,7 +305,7 @@ def test_batches_come_back_only_beside_what_was_derived_from_them(
         assert not [one for one in results if one.failed], results
     else:
         assert [one.exit_code for one in results if one.failed] == [ExitCode.STALE_PLAN]
-        assert "derived this file anew" in results[0].why
+        assert "derived this file again" in results[0].why
         assert scene.now() == before
 
 

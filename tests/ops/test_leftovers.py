@@ -652,7 +652,7 @@ def test_a_swap_that_a_broker_finishes_after_its_undo_was_stopped_stays_and_is_n
         for _ in range(2):
             report = undo(plan, chosen, disk=UnsyncedDisk())
             assert report.exit_code == ExitCode.STALE_PLAN, (stop.number, report)
-            assert "it was finished anew, and stays" in report.results[0].why
+            assert "it was finished again, and stays" in report.results[0].why
             assert files(root) >= before - {name(200, ".snapshot"), name(300, ".snapshot")}
         assert purge(plan, chosen).exit_code == ExitCode.DONE
         finished += 1

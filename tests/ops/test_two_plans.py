@@ -320,7 +320,7 @@ def test_undo_beside_what_a_brokers_cleaner_has_begun_names_a_way_that_works(log
 @pytest.mark.parametrize(
     ("came", "why"),
     [
-        (f"{35:020d}.log", "begins among the offsets of what is kept"),
+        (f"{35:020d}.log", "begins among the offsets of the kept originals"),
         (f"{37:020d}.log.swap", "another plan, or a broker, was stopped"),
     ],
     ids=["rolled inside", "swap elsewhere"],
@@ -366,7 +366,7 @@ def test_no_swap_is_begun_beside_what_a_brokers_cleaner_has_begun(log_dir: Path)
     theirs.write_bytes(b"of a cleaner")
     report = apply(*plan)
     assert report.exit_code == 12
-    assert f"{theirs}: came since " in report.results[0].why
+    assert f"{theirs}: appeared since " in report.results[0].why
     assert theirs.read_bytes() == b"of a cleaner"
     theirs.unlink()
     assert run(undo, plan) == 0

@@ -158,7 +158,7 @@ def test_a_link_in_the_way_ends_the_lines(memory_dir: Path, where: str) -> None:
     path.rename(memory_dir / "elsewhere")
     path.symlink_to(memory_dir / "elsewhere")
     if where == "kept":
-        with pytest.raises(RefusedError, match="found a symlink; somebody put it there"):
+        with pytest.raises(RefusedError, match="found a symlink; another program put it there"):
             undo(placed.plan, scene.options)
         return
     report = undo(placed.plan, scene.options)
