@@ -50,7 +50,7 @@ from krepair.rules.leftovers import (
 from krepair.rules.model import LeftAlone
 
 if TYPE_CHECKING:
-    from krepair.rewrite.indexes.segment import LookResult
+    from krepair.rewrite.indexes.segment import InspectResult, LookResult
     from krepair.rewrite.swaps import SwapItem
 
 
@@ -75,7 +75,7 @@ class LeftoverFacts(NamedTuple):
         removals: files to remove, in the order of removal.
         left: reason for doing nothing in this partition, or empty.
         damaged: base offsets of live segments that are damaged before their ends.
-        renames: index swaps without a log swap that replace a missing index.
+        renames: index swaps without a log swap that replace a missing or a wrong index.
         copies: file name of a deleted segment that stays, although the next start deletes it -> reason.
     """
 
@@ -92,7 +92,7 @@ class IndexSwaps(NamedTuple):
     """Index swaps of one partition that have a segment but no log swap.
 
     Attributes:
-        renames: correct index swaps whose index is missing.
+        renames: correct index swaps whose index is missing or wrong.
         left: reason for skipping the partition, or empty.
     """
 
@@ -180,7 +180,7 @@ class Leftovers(Fix):
         )
         completions = [_completion(analysis, facts, completion) for completion in facts.swaps.completions]
         try:
-            renames = [_renamed(folder, swap) for swap in facts.renames]
+            renames = [_renamed(analysis.partition, swap) for swap in facts.renames]
         except OSError as error:
             return Proposal(findings, left=LeftAlone("unreadable", f"{folder}: {why(error)}", damaged=True))
         stays = (f"leftovers: {name} stays: {why}" for name, why in facts.copies.items())
@@ -361,6 +361,7 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
         return {}
     from krepair.rewrite.indexes.segment import InspectItem, LookItem, look_at_segment
 
+    # The index that is there is inspected after its swap: a start since 3.0 renames a right one over a wrong one.
     items = (
         (
             (analysis, segment, swap, suffix),
@@ -373,21 +374,31 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
                     interval_bytes=analysis.settings.index_interval_bytes,
                     active=segment is analysis.partition.segments[-1],
                     depth="check",
-                    swapped=(suffix,),
+                    swapped=swapped,
                 ),
             ),
         )
         for analysis, segment, swap, suffix in work
+        for swapped in ((suffix,), ())
     )
     by_folder: dict[str, IndexSwaps] = {}
-    for (analysis, segment, swap, suffix), result in context.engine.each(look_at_segment, items):
+    results = list(context.engine.each(look_at_segment, items))
+    for ((analysis, segment, swap, suffix), result), (_, there) in zip(
+        results[::2], results[1::2], strict=True
+    ):
         folder = analysis.partition.folder
         known = by_folder.get(folder, IndexSwaps())
         is_missing = not any(file.name == swap.file.name.removesuffix(SWAP) for file in segment.files())
         reason = _why_index_swap_stays(result, swap.file.name, suffix, is_missing=is_missing)
-        renames = (*known.renames, swap.file) if is_missing and not reason else known.renames
+        wrong = not isinstance(there.inspect, Failed) and _has_problem(there.inspect, suffix)
+        takes = not reason and (is_missing or (wrong and not _has_problem(result.inspect, suffix)))
+        renames = (*known.renames, swap.file) if takes else known.renames
         by_folder[folder] = IndexSwaps(renames, known.left or reason)
     return by_folder
+
+
+def _has_problem(inspected: InspectResult | Failed, suffix: str) -> bool:
+    return isinstance(inspected, Failed) or any(of == suffix for of, _, _, _ in inspected.problems)
 
 
 def _why_index_swap_stays(result: LookResult, name: str, suffix: str, *, is_missing: bool) -> str:
@@ -405,15 +416,18 @@ def _why_index_swap_stays(result: LookResult, name: str, suffix: str, *, is_miss
     return ""
 
 
-def _renamed(folder: str, swap: FileRef) -> ReplaceFile:
-    """Return the change that creates the index from its swap; the swap itself is removed after it.
+def _renamed(partition: Partition, swap: FileRef) -> ReplaceFile:
+    """Return the change that makes a swap the index; the swap itself is removed after it.
 
     Raises:
         OSError: the swap could not be read.
     """
     data = read_whole(swap.path, swap.size + 1)
-    why_made = "an index swap without its log, of an index that is missing: a broker since 3.0 renames it"
-    return rebuild_change(folder, swap.name.removesuffix(SWAP), None, data, RULE, why_made)
+    name = swap.name.removesuffix(SWAP)
+    before = next((file for file in partition.files() if file.name == name), None)
+    state = "missing" if before is None else "wrong"
+    why_made = f"an index swap without its log, of an index that is {state}: a broker since 3.0 renames it"
+    return rebuild_change(partition.folder, name, before, data, RULE, why_made)
 
 
 def _cleaned_bases(partition: Partition) -> list[int]:
@@ -599,7 +613,7 @@ def _evidence(analysis: PartitionAnalysis, leftover: Leftover) -> str:
             more = f"; left alone: {facts.copies[leftover.file.name]}"
         return f"{size}; the next start deletes it{more}"
     if leftover.file in facts.renames:
-        return f"{size}; becomes {leftover.file.name.removesuffix(SWAP)}, which is missing"
+        return f"{size}; becomes {leftover.file.name.removesuffix(SWAP)}"
     removed = _why_removed(facts, leftover)
     if removed:
         return f"{size}; {removed}"

@@ -444,7 +444,7 @@ def _replaced_name(facts: PartitionFacts, change: ReplaceFile, fix: str) -> Iter
         if not (name in facts.files if change.rule == FORGOTTEN else at_end):
             yield Objection("RV25", where, f"the log ends at offset {facts.partition.log_end_offset}")
     elif fix == _LEFTOVERS and _INDEX.fullmatch(name):
-        if name in facts.files or name + SWAP not in facts.files or change.method != "regenerate":
+        if name + SWAP not in facts.files or change.method != "regenerate":
             yield Objection("RV25", where, f"{name!r} is not an index that waits in a .swap")
     elif not _INDEX.fullmatch(name) or fix not in {"", "index", _RECOVERY}:
         yield Objection("RV25", where, f"{name!r} is not a file that this version replaces")

@@ -103,6 +103,28 @@ def test_a_swap_with_abort_markers_and_without_its_transaction_index_is_left_to_
     assert "only a start works out what was aborted" in left.why
 
 
+@pytest.mark.parametrize("there", [None, 12, 36])
+def test_a_right_index_swap_takes_the_place_of_a_missing_or_wrong_index(
+    tmp_path: Path, there: int | None
+) -> None:
+    """A broker since 3.0 renames it; removed, it would leave what is wrong."""
+    made = LogDir(tmp_path / "logs")
+    batches = (data(3 * number, 3, timestamp=txfixture.TIME_MS + number) for number in range(4))
+    made.partition("t", index_interval_bytes=10).segment(*batches).segment(data(12, 2))
+    root = made.write()
+    path = root / "t-0" / name(0, ".timeindex")
+    right = path.read_bytes()
+    Path(f"{path}.swap").write_bytes(right)
+    path.write_bytes(right[:there])
+    if there is None:
+        path.unlink()
+    chosen = options(settings=(("index.interval.bytes", "10"),))
+    plan = make_plan(str(root), chosen)
+    with there_and_back(root, plan, chosen):
+        assert path.read_bytes() == right
+        assert not Path(f"{path}.swap").exists()
+
+
 @orders
 def test_a_swap_is_not_made_pending_again_beside_what_a_cleaner_has_begun(tmp_path: Path, order: str) -> None:
     """A broker that starts would delete the swap, and with it what the segments held that it replaced."""
