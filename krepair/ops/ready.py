@@ -68,8 +68,9 @@ from krepair.rules.model import LeftAlone
 
 _SHOWN_OBJECTIONS: Final = 5
 NOT_DONE: Final = frozenset({ChangeState.PLANNED, ChangeState.UNDONE})
+"""States of a change that apply still has to stage."""
 FINISHED: Final = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED})
-"""The states of a change that still has to be staged."""
+"""States of a change that apply has completed."""
 
 # -- the plan and its directory
 
