@@ -191,7 +191,7 @@ def test_log_start_past_the_end_is_forecast_to_delete_that_partition_alone(log_d
         (RECOVERY, "count -1", "3.9.2", "start", "reset to 0"),
         (LOG_START, "count -1", "4.4.0", "start", "first segments' base offsets"),
         (LOG_START, "garbage", "", "refuse", "cannot be read"),
-        (HIGH_WATERMARK, "garbage", "2.2.1", "refuse", "2.x starts, and stops"),
+        (HIGH_WATERMARK, "garbage", "2.2.1", "refuse", "2.x starts, but stops"),
         (HIGH_WATERMARK, "count -1", "3.9.2", "start", "does not serve"),
         (CLEANER, "count -1", "4.4.0", "start", "cleaner is dead"),
         (CLEANER, "count -1", "", "refuse", "cannot be read"),
