@@ -252,7 +252,7 @@ def _check_one(
         kept=kept_originals(view, options.now_ms),
         metadata=None if metadata_log is None else metadata_log.image,
         missing=missing,
-        in_use=versions_in_use(view, context.engine),
+        in_use=versions_in_use(view, context.engine, whole=context.version is not None),
     )
     held = held_by_start(view, context.version)
     skipped = [(analysis, left_alone(analysis)) for analysis in analyses]

@@ -33,8 +33,13 @@ VersionsInUse = Sequence[tuple[Partition, Sequence["RecordVersion"]]]
 Cause = tuple[int, str]
 
 
-def versions_in_use(view: LogDir, engine: Engine) -> VersionsInUse:
-    """Read the versions of all records of each coordinator's partition, in the order of the partitions."""
+def versions_in_use(view: LogDir, engine: Engine, *, whole: bool) -> VersionsInUse:
+    """Read the versions of the records of each coordinator's partition, in the order of the partitions.
+
+    Args:
+        whole: True to read each partition whole. Else its newest segment with batches tells: a second reading of all
+            coordinators' logs would make ``check`` twice as slow, and a broker writes its own versions at the log end.
+    """
     partitions = [
         partition
         for partition in view.partitions
@@ -45,7 +50,13 @@ def versions_in_use(view: LogDir, engine: Engine) -> VersionsInUse:
     from krepair.look.coordinators.record_versions import read_record_versions
 
     items = [
-        LogsItem(place=place_of(view, partition), segments=partition.log_sizes) for partition in partitions
+        LogsItem(
+            place=place_of(view, partition),
+            segments=partition.log_sizes
+            if whole
+            else tuple(sized for sized in partition.log_sizes if sized[1])[-1:],
+        )
+        for partition in partitions
     ]
     # the scan of all logs has reported what cannot be read already
     return tuple(
