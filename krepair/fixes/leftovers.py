@@ -352,6 +352,10 @@ def _index_swaps(partition: Partition) -> Iterator[tuple[Segment, Leftover, str]
             yield segment, leftover, suffix
 
 
+_IndexSwap = tuple[PartitionAnalysis, Segment, Leftover, str]
+"""Index swap with its partition and segment, and the suffix of the index."""
+
+
 def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, IndexSwaps]:
     """Return partition folder -> decision on its index swaps, which only a reading of their logs can prove right."""
     work = [
@@ -361,39 +365,44 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
         return {}
     from krepair.rewrite.indexes.segment import InspectItem, LookItem, look_at_segment
 
-    # The index that is there is inspected after its swap: a start since 3.0 renames a right one over a wrong one.
-    items = (
-        (
-            (analysis, segment, swap, suffix),
-            LookItem(
-                scan=scan_item(context, analysis, segment),
-                inspect=InspectItem(
-                    place=place_of(context.view, analysis.partition),
-                    base_offset=segment.base_offset,
-                    log_bytes=segment.log.size,
-                    interval_bytes=analysis.settings.index_interval_bytes,
-                    active=segment is analysis.partition.segments[-1],
-                    depth="check",
-                    swapped=swapped,
-                ),
+    def item_of(index_swap: _IndexSwap, swapped: tuple[str, ...]) -> LookItem:
+        analysis, segment, _, _ = index_swap
+        return LookItem(
+            scan=scan_item(context, analysis, segment),
+            inspect=InspectItem(
+                place=place_of(context.view, analysis.partition),
+                base_offset=segment.base_offset,
+                log_bytes=segment.log.size,
+                interval_bytes=analysis.settings.index_interval_bytes,
+                active=segment is analysis.partition.segments[-1],
+                depth="check",
+                swapped=swapped,
             ),
         )
-        for analysis, segment, swap, suffix in work
-        for swapped in ((suffix,), ())
-    )
+
     by_folder: dict[str, IndexSwaps] = {}
-    results = list(context.engine.each(look_at_segment, items))
-    for ((analysis, segment, swap, suffix), result), (_, there) in zip(
-        results[::2], results[1::2], strict=True
-    ):
-        folder = analysis.partition.folder
-        known = by_folder.get(folder, IndexSwaps())
+    right_beside_another: list[_IndexSwap] = []
+
+    def note(analysis: PartitionAnalysis, renames: tuple[FileRef, ...], reason: str = "") -> None:
+        known = by_folder.get(analysis.partition.folder, IndexSwaps())
+        by_folder[analysis.partition.folder] = IndexSwaps((*known.renames, *renames), known.left or reason)
+
+    # Results come in any order, and the plan must not depend on it.
+    of_swaps = dict(context.engine.map(look_at_segment, [item_of(each, (each[3],)) for each in work]))
+    for number, index_swap in enumerate(work):
+        result, (analysis, segment, swap, suffix) = of_swaps[number], index_swap
         is_missing = not any(file.name == swap.file.name.removesuffix(SWAP) for file in segment.files())
         reason = _why_index_swap_stays(result, swap.file.name, suffix, is_missing=is_missing)
-        wrong = not isinstance(there.inspect, Failed) and _has_problem(there.inspect, suffix)
-        takes = not reason and (is_missing or (wrong and not _has_problem(result.inspect, suffix)))
-        renames = (*known.renames, swap.file) if takes else known.renames
-        by_folder[folder] = IndexSwaps(renames, known.left or reason)
+        note(analysis, (swap.file,) if is_missing and not reason else (), reason)
+        if not is_missing and not reason and not _has_problem(result.inspect, suffix):
+            right_beside_another.append(index_swap)
+    # A start since 3.0 renames a right swap over the index that is there: where that one is wrong, so does the fix.
+    items = [item_of(each, ()) for each in right_beside_another]
+    of_indexes = dict(context.engine.map(look_at_segment, items))
+    for number, (analysis, _, swap, suffix) in enumerate(right_beside_another):
+        result = of_indexes[number]
+        if not isinstance(result.inspect, Failed) and _has_problem(result.inspect, suffix):
+            note(analysis, (swap.file,))
     return by_folder
 
 
