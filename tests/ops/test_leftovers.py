@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from krepair.checks.catalogue import Severity
+from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode, PersonDecidesError
 from krepair.formats.filenames import log_name, segment_name
 from krepair.ops.apply import apply
@@ -123,6 +124,31 @@ def test_a_right_index_swap_takes_the_place_of_a_missing_or_wrong_index(
     with there_and_back(root, plan, chosen):
         assert path.read_bytes() == right
         assert not Path(f"{path}.swap").exists()
+
+
+def test_each_index_swap_is_judged_by_itself_in_whatever_order_results_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark keeps no order."""
+    in_order = InlineEngine.map
+    monkeypatch.setattr(InlineEngine, "map", lambda *given: reversed(list(in_order(*given))))
+    made = LogDir(tmp_path / "logs")
+    partition = made.partition("t", index_interval_bytes=10)
+    for first in (0, 12, 24):
+        partition.segment(
+            *(data(first + 3 * one, 3, timestamp=txfixture.TIME_MS + first + one) for one in range(4))
+        )
+    root = made.write()
+    wrong, right = (root / "t-0" / name(base, ".timeindex") for base in (0, 12))
+    contents = wrong.read_bytes(), right.read_bytes()
+    for path, swap in ((wrong, contents[0]), (right, contents[1][:12])):
+        Path(f"{path}.swap").write_bytes(swap)
+    wrong.write_bytes(contents[0][:12])
+    chosen = options(settings=(("index.interval.bytes", "10"),))
+    plan = make_plan(str(root), chosen)
+    with there_and_back(root, plan, chosen):
+        assert (wrong.read_bytes(), right.read_bytes()) == contents
+        assert not list((root / "t-0").glob("*.swap"))
 
 
 @orders
