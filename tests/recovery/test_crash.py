@@ -43,6 +43,17 @@ def stops(verbs: Verbs, plan: Plan, verb: str, *, every: bool = False) -> Iterat
     yield False
 
 
+def crashed_copies(verbs: Verbs, plan: Plan, verb: str, start: Path) -> Iterator[int]:
+    """``apply`` or ``undo`` stopped at each telling call, each time on a new copy of a directory."""
+    run = apply if verb == "apply" else undo
+    for number in stops_of(verbs, plan, verb):
+        shutil.rmtree(verbs.path)
+        shutil.copytree(start, verbs.path)
+        with pytest.raises(SimulatedCrash):
+            run(plan, verbs.options(), disk=StoppingDisk(RealDisk(), number))
+        yield number
+
+
 def stops_of(verbs: Verbs, plan: Plan, verb: str, *, every: bool = False) -> list[int]:
     """The calls before which ``stops`` stops; the directory is as before."""
     whole = RecordingDisk(RealDisk())
@@ -62,11 +73,7 @@ def test_nothing_of_a_recovery_goes_back_under_a_marker_that_came_while_the_undo
     verbs.apply(plan)
     shutil.copytree(path, applied := memory_dir / "applied")
     refused = 0
-    for number in stops_of(verbs, plan, "undo"):
-        shutil.rmtree(path)
-        shutil.copytree(applied, path)
-        with pytest.raises(SimulatedCrash):
-            undo(plan, verbs.options(), disk=StoppingDisk(RealDisk(), number))
+    for _ in crashed_copies(verbs, plan, "undo", applied):
         (path / ".kafka_cleanshutdown").write_bytes(b"{}")
         before = tree(path / "t-0", private=False)
         report = undo(plan, verbs.options())
@@ -97,11 +104,7 @@ def test_no_point_rises_over_what_a_start_left_half_built_while_apply_was_stoppe
     plan = verbs.plan()
     shutil.copytree(path, before := memory_dir / "before")
     kept_low = 0
-    for number in stops_of(verbs, plan, "apply"):
-        shutil.rmtree(path)
-        shutil.copytree(before, path)
-        with pytest.raises(SimulatedCrash):
-            apply(plan, verbs.options(), disk=StoppingDisk(RealDisk(), number))
+    for number in crashed_copies(verbs, plan, "apply", before):
         if points_of(path)["t"] != 250:
             continue
         file.write_bytes(half)
