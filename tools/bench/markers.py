@@ -56,7 +56,7 @@ def _reclaiming(table: Table, setting: Setting, kind: str, made: Made) -> None:
     for version in VERSIONS:
         _cleaner(table, setting, version, kind, made)
         table.against(ours, f"{kind}: cleaner of {version}, first pass")
-        table.against(ours, f"{kind}: cleaner of {version}, to the fixpoint")
+        table.against(ours, f"{kind}: cleaner of {version}, until nothing changes")
 
 
 def _planning(table: Table, setting: Setting, kind: str, made: Made) -> None:
@@ -98,7 +98,7 @@ def _cleaner(table: Table, setting: Setting, version: str, kind: str, made: Made
             together = passes[0]
             for next_pass in passes[1:]:
                 together = together.more(next_pass)
-            table.note(f"{kind}: cleaner of {version}, to the fixpoint", made.log_bytes, together)
+            table.note(f"{kind}: cleaner of {version}, until nothing changes", made.log_bytes, together)
         for _ in range(setting.runs):
             [first] = _passes(setting, judge, made, most=1, cold=True)
             table.note(f"{kind}: cleaner of {version}, first pass", made.log_bytes, first, cold=True)

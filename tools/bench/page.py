@@ -59,6 +59,7 @@ class Kept(NamedTuple):
         command = f'`make bench ARGS="--only {self.part} {self.words}"`'
         front = f"{command}: {self.minutes:.0f} min, commit {self.commit}, {self.day}, load {load}; {self.machine}."
         rows = "\n".join(line for line in self.table.report().splitlines() if not LEFT_OUT.search(line))
+        rows = rows.removesuffix("\n\n| other figures | |\n|---|---:|")
         return f"### Part {self.part}\n\n{front}\n\n{rows}"
 
 
@@ -147,7 +148,7 @@ def section(kept: list[Kept]) -> str:
     """Build the section in Markdown: goals, then every part."""
     tables = {part.part: part.table for part in kept}
     goals = [
-        "| goal, by CPU time | wanted | found | reached |",
+        "| goal, by CPU time | target | result | reached |",
         "|---|---:|---:|---|",
         *(goal.row(tables) for goal in GOALS),
     ]

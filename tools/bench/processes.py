@@ -115,7 +115,7 @@ def less_its_start(table: Table, command: Command, log: Path, size: int, runs: i
         less, took = run(*command.starting), run(*command.often)
         if took.wall < WORTH * less.wall:
             table.fact(
-                f"the work is less than {WORTH} times the start: {command.name}", took.wall / less.wall
+                f"imprecise, work is less than {WORTH} times the start: {command.name}", took.wall / less.wall
             )
         table.note(command.name, size, took.less(less).one_of(command.times))
     for _ in range(runs):

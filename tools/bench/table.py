@@ -71,10 +71,10 @@ class Line:
 
 
 HEAD: Final = (
-    "| | | CPU seconds | a CPU second | a second | a second, cold cache | readings of the logs |\n"
+    "| | unit | CPU seconds | per CPU second | per second | per second, cold cache | readings of the logs |\n"
     "|---|---|---:|---:|---:|---:|---:|"
 )
-RATIO_HEAD: Final = "| faster than the peer, times | " + " | ".join(MEASURES) + " |\n|---|---:|---:|---:|"
+RATIO_HEAD: Final = "| times as fast as the other program | " + " | ".join(MEASURES) + " |\n|---|---:|---:|---:|"
 
 
 def _shown(value: float | None, form: str) -> str:
@@ -163,7 +163,7 @@ class Table:
             blocks.append("\n".join([RATIO_HEAD, *map(self._ratios, self.pairs)]))
         if self.facts:
             rows = [f"| {name} | {value:,.2f} |" for name, value in self.facts.items()]
-            blocks.append("\n".join(["| | |", "|---|---:|", *rows]))
+            blocks.append("\n".join(["| other figures | |", "|---|---:|", *rows]))
         return "\n\n".join(blocks)
 
     def _ratios(self, pair: tuple[str, str]) -> str:
