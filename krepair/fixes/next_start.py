@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
@@ -20,7 +20,15 @@ from krepair.fixes.producers_at_end import read_snapshot_file
 from krepair.formats import producer_snapshot
 from krepair.formats.batch_v2 import LOG_OVERHEAD, MAGIC
 from krepair.formats.broker_version import VersionNumber, version_text
-from krepair.formats.filenames import INDEX, INDEX_KINDS, TIME_INDEX, FileKind, parse_file_name, segment_name
+from krepair.formats.filenames import (
+    INDEX,
+    INDEX_KINDS,
+    TIME_INDEX,
+    FileKind,
+    log_name,
+    parse_file_name,
+    segment_name,
+)
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.loading.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
 from krepair.loading.next_start import LoadedLog, NextStart
@@ -58,24 +66,33 @@ def simulate_next_starts(
         if before is not None and before.covers(wanted):
             continue
         analysis.put(_ASKED, wanted)
-        if analysis.partition.unreadable:
-            continue
-        files = _Files(context, analysis)
-        is_told = files.is_known and _can_be_simulated(analysis)
-        loaded = files.as_found(versions, whole=whole) if is_told else files.not_read()
-        if loaded is None:
-            chosen.append((analysis, files))
-        else:
-            analysis.put(NEXT_START, NextStart(dict.fromkeys(versions, loaded), is_simulated=False))
-    if not chosen:
-        return
-    from krepair.loading.simulate import simulate_start
+        if not analysis.partition.unreadable:
+            chosen.append((analysis, _Files(context, analysis)))
+    starts = _simulated(context, [files for _, files in chosen], versions, whole=whole)
+    for (analysis, _), start in zip(chosen, starts, strict=True):
+        analysis.put(NEXT_START, start)
 
-    brokers = _brokers(context, versions)
-    items = [files.item(context.options.now_ms, brokers, whole=whole) for _, files in chosen]
-    for index, result in context.engine.map(simulate_start, items):
-        start = NextStart(unread=result) if isinstance(result, Failed) else NextStart(result)
-        chosen[index][0].put(NEXT_START, start)
+
+def _simulated(
+    context: Context, chosen: Sequence[_Files], versions: Sequence[VersionNumber], *, whole: bool
+) -> list[NextStart]:
+    """Return the next start with each of these files, simulated where a file is wrong."""
+    starts: dict[int, NextStart] = {}
+    for number, files in enumerate(chosen):
+        loaded = files.as_found(versions, whole=whole) if files.is_told else files.not_read()
+        if loaded is not None:
+            starts[number] = NextStart(dict.fromkeys(versions, loaded), is_simulated=False)
+    wrong = [number for number in range(len(chosen)) if number not in starts]
+    if wrong:
+        from krepair.loading.simulate import simulate_start
+
+        brokers = _brokers(context, versions)
+        items = [chosen[number].item(context.options.now_ms, brokers, whole=whole) for number in wrong]
+        for index, result in context.engine.map(simulate_start, items):
+            starts[wrong[index]] = (
+                NextStart(unread=result) if isinstance(result, Failed) else NextStart(result)
+            )
+    return [starts[number] for number in range(len(chosen))]
 
 
 def _versions(context: Context) -> tuple[VersionNumber, ...]:
@@ -100,35 +117,50 @@ def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broke
 
 
 def why_not_started(context: Context) -> dict[str, LeftAlone]:
-    """Return folder -> reason to skip the partition, if its changes make a start fail that succeeds now."""
-    chosen: list[tuple[str, bool, _Files]] = []
-    for folder, analysis in context.analyses.items():
-        fails = any(loaded.failure for loaded in next_start_of(analysis).by_version.values())
-        by_consent = any(change.consents for change in analysis.changes)
-        if analysis.changes and (fails or by_consent) and _can_be_simulated(analysis):
-            as_found = PartitionAnalysis(analysis.partition, analysis.settings, log=analysis.log)
-            chosen += [
-                (folder, False, _Files(context, as_found)),
-                (folder, True, _Files(context, analysis)),
-            ]
-    if not chosen:
-        return {}
-    from krepair.loading.simulate import simulate_start
+    """Return folder -> reason to skip the partition, if the next start is worse with its changes than without.
 
-    brokers = _brokers(context, _versions(context))
-    items = [files.item(context.options.now_ms, brokers, whole=True) for _, _, files in chosen]
-    starts: dict[tuple[str, bool], Mapping[VersionNumber, LoadedLog]] = {}
-    for index, result in context.engine.map(simulate_start, items):
-        folder, after, _ = chosen[index]
-        starts[folder, after] = {} if isinstance(result, Failed) else result
+    A worse start fails, or forgets all producers: a broker of 2.8 or later that recovers a segment after a clean stop
+    deletes all snapshots above it. The recovery of a later segment makes one again, so indexes made for some of the
+    segments may cost all producers.
+    """
+    versions = _versions(context)
+    pairs: dict[str, tuple[_Files, _Files]] = {}
+    for folder, analysis in context.analyses.items():
+        if analysis.changes and _can_be_simulated(analysis):
+            as_found = PartitionAnalysis(analysis.partition, analysis.settings, log=analysis.log)
+            pairs[folder] = _Files(context, as_found), _Files(context, analysis)
+    doubted = [
+        folder
+        for folder in pairs
+        if any(loaded.failure for loaded in next_start_of(context.analyses[folder]).by_version.values())
+        or any(change.consents for change in context.analyses[folder].changes)
+    ]
+    if context.view.clean_shutdown:
+        others = [folder for folder in pairs if folder not in doubted]
+        starts = _simulated(context, [pairs[folder][0] for folder in others], versions, whole=False)
+        doubted += [
+            folder
+            for folder, start in zip(others, starts, strict=True)
+            if any(loaded.recovered for loaded in start.by_version.values())
+        ]
+    starts = _simulated(
+        context, [files for folder in doubted for files in pairs[folder]], versions, whole=True
+    )
     more = "" if context.version else "; give --broker-version, if it is a later one"
     worse: dict[str, LeftAlone] = {}
-    for folder in dict.fromkeys(folder for folder, _, _ in chosen):
-        before = starts.get((folder, False), {})
-        for version, loaded in sorted(starts.get((folder, True), {}).items(), reverse=True):
-            if loaded.failure and version in before and not before[version].failure:
-                text = f"{version_text(version)} would not start any more: {loaded.file}: {loaded.failure}"
-                worse[folder] = LeftAlone("fails-to-start", f"with these changes {text}{more}", damaged=True)
+    for folder, before, after in zip(doubted, starts[::2], starts[1::2], strict=True):
+        for version, loaded in sorted(after.by_version.items(), reverse=True):
+            without = before.by_version.get(version)
+            if without is None or without.failure:
+                continue
+            text = f"with these changes {version_text(version)} would"
+            if loaded.failure:
+                text = f"{text} not start any more: {loaded.file}: {loaded.failure}{more}"
+                worse[folder] = LeftAlone("fails-to-start", text, damaged=True)
+            elif loaded.forgets_producers and not without.forgets_producers:
+                recovered = ", ".join(map(log_name, loaded.recovered))
+                text = f"{text} forget all producers, as it recovers {recovered or 'no segment'} only{more}"
+                worse[folder] = LeftAlone("forgets-producers", text, damaged=True)
     return worse
 
 
@@ -165,6 +197,10 @@ class _Files:
         self._snapshots = tuple(
             snapshot for snapshot in analysis.partition.snapshots if snapshot.file.name not in gone
         )
+        kept = {snapshot.file.name for snapshot in self._snapshots}
+        self._new_snapshots = tuple(
+            int(name.removesuffix(".snapshot")) for name in made - kept if name.endswith(".snapshot")
+        )
         bases = [part.base_offset for part in self._parts]
         floor = floor_of(bases, view.recovery_point.offsets.get(analysis.partition.key, 0))
         self._recovered = (
@@ -172,9 +208,10 @@ class _Files:
         )
 
     @property
-    def is_known(self) -> bool:
-        """True if all that the result depends on is known, or needs only a few reads."""
-        return self._clean or bool(self._facts) or not self._parts
+    def is_told(self) -> bool:
+        """True if the start can be simulated, and all that its result depends on is known or needs only a few reads."""
+        is_known = self._clean or bool(self._facts) or not self._parts
+        return is_known and _can_be_simulated(self._analysis)
 
     # -- without a simulation
 
@@ -286,6 +323,7 @@ class _Files:
                 default=INT64_MAX,
             ),
             snapshots=tuple(snapshot.offset for snapshot in self._snapshots),
+            new_snapshots=self._new_snapshots,
             clean=self._clean,
             recovery_point=view.recovery_point.offsets.get(partition.key, 0),
             log_start=self._log_start,

@@ -28,6 +28,7 @@ class LoadedLog(NamedTuple):
         unreadable: offsets of the snapshots that are deleted because they cannot be read, ascending.
         cut: (base offset, bytes that stay) of each truncated log, ascending.
         dropped: base offsets of the deleted segments, except those that a swap replaces, ascending.
+        forgets_producers: the broker begins without producers, as no snapshot is left after a clean stop.
     """
 
     file: str = ""
@@ -41,6 +42,7 @@ class LoadedLog(NamedTuple):
     unreadable: tuple[int, ...] = ()
     cut: tuple[tuple[int, int], ...] = ()
     dropped: tuple[int, ...] = ()
+    forgets_producers: bool = False
 
 
 @dataclass(frozen=True)

@@ -459,6 +459,7 @@ class SegmentState:
         if self.sound is not None:
             valid, last_offset, position = self.sound
             self.offsets.append(last_offset, position)
+            producers.end_offset = last_offset + 1
         try:
             for batch in self.log.batches(valid):
                 batch.ensure_valid()

@@ -80,6 +80,7 @@ class StartItem(Struct, frozen=True, kw_only=True):
         lowest_cleaned: lowest base offset of a ``.cleaned``.
         follows_producers: True to read the batches behind the snapshot too, since they may end the start.
         snapshots: offsets of the producer snapshots.
+        new_snapshots: offsets of the producer snapshots that will be made before the start; they stand for no producer.
         clean: True after a clean shutdown.
         recovery_point: recovery point of the partition.
         log_start: log start offset of the partition.
@@ -99,6 +100,7 @@ class StartItem(Struct, frozen=True, kw_only=True):
     index_bytes: int
     now_ms: int
     brokers: tuple[Broker, ...]
+    new_snapshots: tuple[int, ...] = ()
     swaps: tuple[SegmentFiles, ...] = ()
     lowest_cleaned: int = INT64_MAX
     follows_producers: bool = True
@@ -118,7 +120,10 @@ def simulate_start(item: StartItem, tree: Tree) -> dict[VersionNumber, LoadedLog
         clean=item.clean,
         recovery_point=item.recovery_point,
         log_start=item.log_start,
-        snapshots={offset: _snapshot(reader, offset) for offset in item.snapshots},
+        snapshots={
+            **{offset: _snapshot(reader, offset) for offset in item.snapshots},
+            **dict.fromkeys(item.new_snapshots, ()),
+        },
         now_ms=item.now_ms,
         lowest_cleaned=item.lowest_cleaned,
         follows_producers=item.follows_producers,

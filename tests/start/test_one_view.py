@@ -182,3 +182,24 @@ def test_damage_stays_where_the_start_would_fail_without_it(
     if status == "left alone":
         assert plan.partitions[0].code == "fails-to-start"
         assert "2.2.1 would not start any more" in plan.partitions[0].why
+
+
+@pytest.mark.parametrize(
+    ("version", "status"), [("", "left alone"), ("2.2.1", "change"), ("4.4.0", "left alone")]
+)
+def test_no_index_is_made_for_one_of_two_segments_that_a_clean_start_recovers(
+    tmp_path: Path, version: str, status: str
+) -> None:
+    """From 2.8 on the recovery of segment 0 deletes all snapshots; that of segment 8 makes them again."""
+    path = written(tmp_path, clean=True)
+    for base in (0, 8):
+        log(path, base).with_suffix(".index").unlink()
+    flip(log(path, 0), len(log(path, 0).read_bytes()) - 3)
+    plan = VERBS.planned(path, fixes=("index=regenerate",), broker_version=version)
+    assert plan.partitions[0].status == status
+    if status == "left alone":
+        assert plan.partitions[0].code == "forgets-producers"
+        assert (
+            "would forget all producers, as it recovers 00000000000000000000.log only"
+            in plan.partitions[0].why
+        )
