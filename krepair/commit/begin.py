@@ -45,7 +45,7 @@ from krepair.plan.changes import (
     names_removed,
 )
 from krepair.plan.model import FileFingerprint, PartitionPlan
-from krepair.rules.checkpoint_lines import lines_in, lines_left, with_lines
+from krepair.rules.changed_entries import entries_in, entries_left, with_entries
 
 _EXECUTORS: Final[dict[ExecutorName, Executor]] = {
     "files": ChangeFiles(),
@@ -277,8 +277,8 @@ def _lines(target: Target, change: ChangeLines) -> Intent:
     made = read_whole(folder.at(folder.names.stage(change.name)), LARGEST_BYTES, folder.tree)
     data, lines = current_data(folder, change), change.lines
     if change.trusts:
-        lines = lines_in(made, lines_left(data, lines))
-    wanted = with_lines(data, lines)
+        lines = entries_in(made, entries_left(data, lines))
+    wanted = with_entries(data, lines)
     if wanted is None:
         raise StalePlanError(f"{path}: its lines are not those that the plan changes")
     if made != wanted:

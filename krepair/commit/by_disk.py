@@ -17,7 +17,7 @@ from krepair.logdir.fingerprint import digest_batches, digest_file
 from krepair.logdir.reading import read_whole
 from krepair.plan.changes import Change, ChangeLines, FileChange
 from krepair.plan.model import FileFingerprint
-from krepair.rules.checkpoint_lines import has_new_lines, lines_in, lines_left, with_lines
+from krepair.rules.changed_entries import entries_in, entries_left, has_new_entries, with_entries
 
 LARGEST_BYTES: Final = 1 << 28
 NO_LINES: Final = b"0\n0\n"
@@ -89,8 +89,8 @@ def is_made(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], cha
     if isinstance(change, ChangeLines):
         data = _data(folder, change)
         if data is not None and change.trusts:
-            return bool(lines_in(data, change.lines))
-        return data is not None and has_new_lines(data, change.lines)
+            return bool(entries_in(data, change.lines))
+        return data is not None and has_new_entries(data, change.lines)
     return all(_becomes(folder, planned, file, file.name) for file in telling(change))
 
 
@@ -155,9 +155,9 @@ def _lines_are_planned(folder: PartitionFolder, change: ChangeLines) -> bool:
     """
     data, lines = _data(folder, change), change.lines
     if data is not None and change.trusts:
-        unchanged = lines_left(data, lines)
-        return bool(unchanged) and len(unchanged) + len(lines_in(data, lines)) == len(lines)
-    return data is not None and with_lines(data, lines) is not None
+        unchanged = entries_left(data, lines)
+        return bool(unchanged) and len(unchanged) + len(entries_in(data, lines)) == len(lines)
+    return data is not None and with_entries(data, lines) is not None
 
 
 def _only_planned_lines_differ(folder: PartitionFolder, change: ChangeLines) -> bool:
@@ -166,7 +166,7 @@ def _only_planned_lines_differ(folder: PartitionFolder, change: ChangeLines) -> 
     if folder.state(kept) is not None:
         old = read_whole(folder.at(kept), LARGEST_BYTES, folder.tree)
     new = read_whole(folder.at(change.name), LARGEST_BYTES, folder.tree)
-    return with_lines(old, lines_in(new, change.lines)) == new
+    return with_entries(old, entries_in(new, change.lines)) == new
 
 
 def _data(folder: PartitionFolder, change: ChangeLines) -> bytes | None:
@@ -198,4 +198,4 @@ def has_more(folder: PartitionFolder, change: Change, intent: Intent) -> bool:
         return False
     if not folder.holds(change.name, intent.new(change.name)):
         return False
-    return bool(lines_left(current_data(folder, change), change.lines))
+    return bool(entries_left(current_data(folder, change), change.lines))

@@ -15,7 +15,7 @@ from krepair.loading.next_start import NextStart
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.plan.model import Change
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import SegmentFacts, Skipped
 
 if TYPE_CHECKING:
     from krepair.engine.items import Failed
@@ -46,7 +46,7 @@ class LogFacts(NamedTuple):
 
     segments: tuple[SegmentFacts, ...] = ()
     txn_entries: Mapping[int, bytes] = {}
-    problem: LeftAlone | None = None
+    problem: Skipped | None = None
 
 
 @dataclass(eq=False)

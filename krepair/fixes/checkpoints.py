@@ -38,15 +38,15 @@ from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.next_command import Next
 from krepair.options import consents_of
 from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile
-from krepair.rules.checkpoint_lines import has_new_lines, lines_between, with_lines
+from krepair.rules.changed_entries import changed_entries, has_new_entries, with_entries
 from krepair.rules.checkpoints import (
     KIND_OF,
     KINDS,
     CheckpointKind,
     Key,
-    MendedOffsets,
     PastEnd,
-    mend_offsets,
+    RepairedOffsets,
+    repair_offsets,
 )
 from krepair.rules.missing_tails import RULE, MissingTail, wrong_consent
 from krepair.rules.model import SegmentFacts
@@ -64,7 +64,7 @@ class CheckpointFacts(NamedTuple):
     """
 
     file: FileRef
-    mended: MendedOffsets
+    mended: RepairedOffsets
     left: str = ""
 
 
@@ -192,23 +192,23 @@ def _lines_again(staging: Staging, change: ChangeLines) -> SecondReading:
     data = read_whole(folder.at(change.name), LARGEST_BYTES, tree)
     kept = folder.at(folder.names.keep(change.name))
     wrong, kind = "", LINES
-    if not has_new_lines(data, change.lines):
+    if not has_new_entries(data, change.lines):
         wrong = "its lines are not those of the plan"
     if tree.is_there(kept):
         kind = LINES_AND_ORIGINAL
-        if not wrong and with_lines(read_whole(kept, LARGEST_BYTES, tree), change.lines) != data:
+        if not wrong and with_entries(read_whole(kept, LARGEST_BYTES, tree), change.lines) != data:
             wrong = "is not its original with the lines of the plan"
     return read_here(change, kind, wrong)
 
 
 def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
     data = read_whole(staging.folder.at(change.name), LARGEST_BYTES, work.disk.tree)
-    made, path = with_lines(data, change.lines), staging.folder.at(change.name)
+    made, path = with_entries(data, change.lines), staging.folder.at(change.name)
     if made is None:
         raise StalePlanError(f"{path}: its lines are not those that the plan changes")
     # Entries past the log end are decided again, from the logs as they are now: apply may have changed them.
-    mended = mend_offsets(KIND_OF[change.name], decode_offsets(data), log_ends(work.view, work.engine))
-    if not set(change.lines) <= set(lines_between(mended.before, mended.entries)):
+    mended = repair_offsets(KIND_OF[change.name], decode_offsets(data), log_ends(work.view, work.engine))
+    if not set(change.lines) <= set(changed_entries(mended.before, mended.entries)):
         raise StalePlanError(f"{path}: the entries, decided again, are not those of the plan")
     return made
 
@@ -293,7 +293,7 @@ def compare_checkpoints(
         if checkpoint.file is None:
             continue
         too_large = checkpoint.file.size > 0 and not checkpoint.data
-        mended = mend_offsets(kind, checkpoint.lines, known)
+        mended = repair_offsets(kind, checkpoint.lines, known)
         if too_large:
             mended = mended._replace(damage=checkpoint.damage, needed=True)
         unknown = next((damage.text for damage in mended.damage if isinstance(damage, UnknownVersion)), "")
@@ -391,14 +391,14 @@ def moved_away(checkpoints: Sequence[CheckpointFacts]) -> str:
     )
 
 
-def damage_text(mended: MendedOffsets) -> str:
+def damage_text(mended: RepairedOffsets) -> str:
     """Return the damage of the file itself, in one line."""
     first = mended.damage[0]
     more = f" and {len(mended.damage) - 1} more damaged lines" if len(mended.damage) > 1 else ""
     return f"{first.text}{more}"
 
 
-def _lost(mended: MendedOffsets) -> str:
+def _lost(mended: RepairedOffsets) -> str:
     if not mended.without:
         return ""
     names = ", ".join(f"{topic}-{number}" for topic, number in mended.without[:_FEW])
@@ -414,7 +414,7 @@ def _lost(mended: MendedOffsets) -> str:
 def _change(checked: CheckpointFacts) -> ReplaceFile | ChangeLines:
     """Return the change to a file: a damaged file is rebuilt, in an intact one only the wrong entries change."""
     mended = checked.mended
-    lines = () if mended.damage else lines_between(mended.before, mended.entries)
+    lines = () if mended.damage else changed_entries(mended.before, mended.entries)
     parts = [damage_text(mended)] if mended.damage else []
     if mended.decisions:
         parts.append(f"{count_text(len(mended.decisions), 'line')} that cannot be true")
@@ -434,7 +434,7 @@ def _change(checked: CheckpointFacts) -> ReplaceFile | ChangeLines:
     )
 
 
-def _notes(mended: MendedOffsets) -> list[str]:
+def _notes(mended: RepairedOffsets) -> list[str]:
     lines = [line.text for line in mended.decisions[:_SHOWN_AT_MOST]]
     if len(mended.decisions) > _SHOWN_AT_MOST:
         lines.append(

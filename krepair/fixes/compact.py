@@ -42,7 +42,7 @@ from krepair.logdir.values import Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import KeyCompaction
 from krepair.rules.coordinator_load import load_stops
-from krepair.rules.model import GroupDecision, LeftAlone
+from krepair.rules.model import GroupDecision, Skipped
 from krepair.rules.outcome import CompactedSource
 from krepair.rules.own_policy import not_asked_for
 
@@ -91,7 +91,7 @@ class Compact(Fix):
         for analysis in analyses:
             reason = left_alone[analysis.partition.folder]
             job = reason or _compaction_input(context, analysis, keys.get(analysis.partition.folder, {}))
-            if isinstance(job, LeftAlone):
+            if isinstance(job, Skipped):
                 analysis.put(COMPACT_RESULT, job)
             else:
                 able.append((analysis, job))
@@ -103,7 +103,7 @@ class Compact(Fix):
         decided = analysis.result(COMPACT_RESULT)
         if decided is None:
             return Proposal(findings)
-        if isinstance(decided, LeftAlone):
+        if isinstance(decided, Skipped):
             return Proposal(
                 findings, left=decided, left_note=f"its keys are left alone ({decided.code}): {decided.why}"
             )
@@ -192,11 +192,11 @@ def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
     return not_asked_for(partition.topic, policy.value, policy.source)
 
 
-def _why_skipped(analysis: PartitionAnalysis) -> LeftAlone | None:
+def _why_skipped(analysis: PartitionAnalysis) -> Skipped | None:
     """Return why a partition is not compacted by key, whatever its log holds; None if nothing forbids it."""
     partition, settings = analysis.partition, analysis.settings
     why = "" if partition.unreadable else _not_asked_for(partition, settings)
-    return LeftAlone("not-asked", why) if why else cannot_compact(partition, settings)
+    return Skipped("not-asked", why) if why else cannot_compact(partition, settings)
 
 
 def _read_logs_and_keys(
@@ -255,13 +255,13 @@ def _secret(partition: Partition) -> bytes:
 
 def _compaction_input(
     context: Context, analysis: PartitionAnalysis, keys: Mapping[int, KeysResult]
-) -> CompactionInput | LeftAlone:
+) -> CompactionInput | Skipped:
     from krepair.rewrite.compaction.partitions import CompactionInput
 
     if analysis.log is not None and analysis.log.problem is not None:
         return analysis.log.problem
     policy = policy_or_left(context, analysis)
-    if isinstance(policy, LeftAlone):
+    if isinstance(policy, Skipped):
         return policy
     place, secret = place_of(context.view, analysis.partition), _secret(analysis.partition)
     elsewhere: tuple[RowFile, ...] = ()
@@ -291,10 +291,10 @@ def _decide(context: Context, able: Sequence[tuple[PartitionAnalysis, Compaction
     outcomes = decide_compaction(context.engine, prepared)
     for (analysis, job), outcome in zip(able, outcomes, strict=True):
         needs = scratch_bytes_at_most([job])
-        if not isinstance(outcome, LeftAlone):
+        if not isinstance(outcome, Skipped):
             changed = _changed(outcome)
             outcome = left_by_a_start(context, analysis, job.policy, outcome.decision, changed) or outcome
-        if isinstance(outcome, LeftAlone):
+        if isinstance(outcome, Skipped):
             analysis.put(COMPACT_RESULT, _with_advice(outcome, needs))
         else:
             analysis.put(COMPACT_RESULT, KeyFacts(outcome, needs))
@@ -307,12 +307,12 @@ def _changed(compaction: Compaction) -> list[GroupDecision]:
     ]
 
 
-def _with_advice(reason: LeftAlone, needs: int) -> LeftAlone:
+def _with_advice(reason: Skipped, needs: int) -> Skipped:
     """Add the command to type and the space needed, if the keys do not fit into memory."""
     if reason.code != "disk":
         return reason
     room = f"in a scratch folder its keys take at most {needs} bytes"
-    return LeftAlone("scratch", f"{reason.why}; {room}", _SCRATCH_COMMAND)
+    return Skipped("scratch", f"{reason.why}; {room}", _SCRATCH_COMMAND)
 
 
 def _with_keys(group: GroupDecision, keys: Mapping[int, CompactedSource]) -> GroupDecision:

@@ -26,9 +26,9 @@ from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, Partitio
 from krepair.rewrite.compaction.items import CheckedSource, CompactItem, OffsetFile
 from krepair.rewrite.compaction.partitions import CompactionInput, Prepared, readings_of
 from krepair.rewrite.compaction.proof import GroupToProve, PartitionToProve
-from krepair.rules.compaction import bound_of
+from krepair.rules.compaction import compaction_range_of
 from krepair.rules.evidence import Evidence
-from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts
+from krepair.rules.model import MarkerPolicy, SegmentFacts, Skipped
 from krepair.rules.outcome import CompactedSource
 
 _NEVER_MS: Final = -(2**63)
@@ -270,11 +270,11 @@ def prepared_by_plan(
     """
     prepared = Prepared(CompactionInput(place, tuple(facts), policy, b""))
     prepared.keys = key_compaction(plan).keys  # the proof counts them
-    bound = bound_of(facts, policy)
-    if isinstance(bound, LeftAlone):
+    bound = compaction_range_of(facts, policy)
+    if isinstance(bound, Skipped):
         prepared.problem = bound
     else:
-        prepared.bound = bound
+        prepared.compaction_range = bound
     for base, keys in keys_by_base(compacted_groups(plan)).items():
         (prepared.planned[base],) = readings[base].stays
         prepared.keyless[base] = keys.keyless
@@ -289,15 +289,15 @@ def check_readings(staging: Staging, prepared: Prepared, readings: Mapping[int, 
     Raises:
         StalePlanError: the scans lead to something else.
     """
-    assert prepared.bound is not None
+    assert prepared.compaction_range is not None
     now = readings_of(prepared, keys_by_base(compacted_groups(staging.plan)))
     for base, reading in readings.items():
         repeated = now.get(base)
         item = None if repeated is None else replace(repeated, protected=reading.protected)
-        if prepared.bound.transactions or item != reading:
+        if prepared.compaction_range.transactions or item != reading:
             why = (
                 "its log has transactions"
-                if prepared.bound.transactions
+                if prepared.compaction_range.transactions
                 else "not those by which it was written"
             )
             raise StalePlanError(

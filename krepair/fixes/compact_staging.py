@@ -66,7 +66,7 @@ from krepair.rewrite.compaction.proof import PartitionToProve, Verification, pro
 from krepair.rewrite.segments.stage import not_as_planned
 from krepair.rules.compaction import compacted_facts, secret_of
 from krepair.rules.markers import stage_inputs
-from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts
+from krepair.rules.model import MarkerPolicy, SegmentFacts, Skipped
 
 PROVEN: Final = Kind("new segments", "every record and every key against the kept originals")
 
@@ -351,8 +351,8 @@ def _check_prepared(partition: _Partition, known: Prepared) -> None:
         raise _error_of(known.problem)
     plan = partition.staging.plan
     planned = key_compaction(plan)
-    assert known.bound is not None
-    span = known.bound.span
+    assert known.compaction_range is not None
+    span = known.compaction_range.cleanable
     repeated = (span.start_offset, span.end_offset, known.keys)
     first, bound = (-1, -1) if plan.span is None else (plan.span.start_offset, plan.span.end_offset)
     if repeated != (first, bound, planned.keys):
@@ -362,7 +362,7 @@ def _check_prepared(partition: _Partition, known: Prepared) -> None:
         )
 
 
-def _error_of(reason: LeftAlone) -> KrepairError:
+def _error_of(reason: Skipped) -> KrepairError:
     if reason.code == "disk":
         error = error_of("disk", reason.why)
         error.next_command = Next.of("apply", PLAN, "--scratch", "DIR")

@@ -44,7 +44,7 @@ from krepair.logdir.view import CURRENT, LockedDirs, ReplicaState, futures_of, r
 from krepair.next_command import Next
 from krepair.options import EVERY_TOPIC, Options
 from krepair.plan.model import Others, SearchedDir
-from krepair.rules import span as spans
+from krepair.rules import cleanable_range as cleanable_ranges
 from krepair.rules.evidence import (
     CLOCKS_APART_MS,
     Evidence,
@@ -53,7 +53,7 @@ from krepair.rules.evidence import (
     why_not_of_now,
     why_other_topic,
 )
-from krepair.rules.model import LeftAlone, PartitionDecision
+from krepair.rules.model import PartitionDecision, Skipped
 from krepair.rules.outcome import TombstoneHorizon
 from krepair.rules.replicas.replica import History, find_fork, table
 
@@ -408,14 +408,14 @@ def with_bytes(
         file_bytes: bytes of the logs of the span, where records go by key; -1 where none do.
     """
     after = {choice.name: choice.log_bytes_after for choice in decision.horizons}
-    chosen = next((choice.name for choice in decision.horizons if choice.chosen), spans.NONE)
+    chosen = next((choice.name for choice in decision.horizons if choice.chosen), cleanable_ranges.NONE)
     goes = {choice.name: choice.dropped_bytes for choice in tombstones}
     before = file_bytes if file_bytes >= 0 else sum(outcome.log_bytes for outcome in decision.outcomes)
     of_keys = goes.get(chosen, 0)
     return replace(
         evidence,
-        always_bytes=max(before - after[spans.NONE] - of_keys, 0),
-        by_time_bytes=_bytes_beyond(after, goes, spans.NONE, "newest"),
+        always_bytes=max(before - after[cleanable_ranges.NONE] - of_keys, 0),
+        by_time_bytes=_bytes_beyond(after, goes, cleanable_ranges.NONE, "newest"),
         later_bytes=_bytes_beyond(after, goes, "newest", "unlimited"),
     )
 
@@ -764,7 +764,7 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
 # -- replicas with a history of their own: one of the two logs will be truncated where they diverge
 
 
-def why_forked(context: Context, analysis: PartitionAnalysis, high_watermark: int) -> LeftAlone | None:
+def why_forked(context: Context, analysis: PartitionAnalysis, high_watermark: int) -> Skipped | None:
     """Return why records behind the offset where two histories diverge supersede nothing, or None.
 
     A record there may supersede an older one here. If this log is truncated there, the older one is missing here alone.
@@ -781,7 +781,7 @@ def why_forked(context: Context, analysis: PartitionAnalysis, high_watermark: in
         return None
     epochs = read_epochs_file(analysis.partition)
     if epochs.wrong:
-        return LeftAlone("unreadable", f"{analysis.partition.folder}: {epochs.wrong}", damaged=True)
+        return Skipped("unreadable", f"{analysis.partition.folder}: {epochs.wrong}", damaged=True)
     mine = _own_history(analysis, epochs.recorded.entries)
     forks = [
         (fork, replica)
@@ -793,7 +793,7 @@ def why_forked(context: Context, analysis: PartitionAnalysis, high_watermark: in
         return None
     here, there = (fork.epoch, fork.later) if fork.first_is_behind else (fork.later, fork.epoch)
     who = f"{other.log.place.path} of replica {other.log.broker}"
-    return LeftAlone(
+    return Skipped(
         "forked",
         f"from offset {fork.offset} on it has another history than {who}: leader epoch {here} here, {there} there. "
         "One of the two will be cut there",
@@ -838,17 +838,22 @@ class Staged(NamedTuple):
 
 def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     """Prove that no removed marker ends a transaction that another replica holds; problems go to the stagings."""
-    from krepair.replicas.evidence_check import MarkersGoneItem, NeededItem, find_markers_gone, find_needed
+    from krepair.replicas.evidence_check import (
+        MissingMarkersItem,
+        NeededItem,
+        find_missing_markers,
+        find_needed,
+    )
 
     resting = [partition for partition in partitions if partition.others]
     items = [
-        MarkersGoneItem(
+        MissingMarkersItem(
             place=partition.place, logs=partition.logs, results=partition.results, scratch=work.scratch.path
         )
         for partition in resting
     ]
     waiting: list[tuple[Staged, NeededItem]] = []
-    for index, gone in work.engine.map(find_markers_gone, items):
+    for index, gone in work.engine.map(find_missing_markers, items):
         partition = resting[index]
         if isinstance(gone, Failed):
             partition.staging.fails(gone)

@@ -26,7 +26,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options, consents_of
 from krepair.plan.model import Change, ChangeLines, Evidence, KeyCompaction, ReplaceFile
-from krepair.rules.model import LeftAlone, PartitionDecision
+from krepair.rules.model import PartitionDecision, Skipped
 
 Purpose = Literal["check", "plan"]
 
@@ -62,7 +62,7 @@ class Proposal(NamedTuple):
     findings: Iterable[Finding] = ()
     changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
-    left: LeftAlone | None = None
+    left: Skipped | None = None
     left_note: str = ""
     log_end: int = 0
     raises_point: bool = False

@@ -27,7 +27,7 @@ from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options
 from krepair.plan.model import Change
 from krepair.rules.missing import Gaps, first_missing
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import SegmentFacts, Skipped
 
 
 class Unsound(NamedTuple):
@@ -107,7 +107,7 @@ def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], setti
     )
 
 
-def missing_segment(view: LogDir, analysis: PartitionAnalysis) -> LeftAlone | None:
+def missing_segment(view: LogDir, analysis: PartitionAnalysis) -> Skipped | None:
     """Return why a log with a missing segment is not compacted, or None.
 
     Missing offsets prove a missing segment only above the cleaner's checkpoint. Without an entry there, the cleaner may
@@ -123,7 +123,7 @@ def missing_segment(view: LogDir, analysis: PartitionAnalysis) -> LeftAlone | No
 
 def missing_in_range(
     view: LogDir, analysis: PartitionAnalysis, segments: Sequence[SegmentFacts], changes: Sequence[Change]
-) -> LeftAlone | None:
+) -> Skipped | None:
     """Return why segments with a missing one between them are not recovered, or None.
 
     A recovery skips the gap, and forgets the producers and transactions of the missing segment. The segment may still
@@ -146,14 +146,12 @@ def _gaps_by_line(view: LogDir, analysis: PartitionAnalysis, changes: Iterable[C
     return gaps if analysis.partition.key in view.cleaner.offsets else gaps._replace(cleaned=INT64_MAX)
 
 
-def _missing(first: int, end: int, effect: str) -> LeftAlone:
+def _missing(first: int, end: int, effect: str) -> Skipped:
     text = f"a segment with offsets {first} to {end - 1} is missing, and {effect}"
-    return LeftAlone(
-        "missing-segment", f"{text}; krepair compare shows what other replicas have", damaged=True
-    )
+    return Skipped("missing-segment", f"{text}; krepair compare shows what other replicas have", damaged=True)
 
 
-def why_not_to_end(analysis: PartitionAnalysis, log_end: int, options: Options) -> LeftAlone | None:
+def why_not_to_end(analysis: PartitionAnalysis, log_end: int, options: Options) -> Skipped | None:
     """Return why a log must not be rewritten whose decisions assume a certain log end, or None.
 
     If the start uses a lower log end, it cuts markers and records on which the decisions rest: a record removed for the
@@ -174,7 +172,7 @@ def why_not_to_end(analysis: PartitionAnalysis, log_end: int, options: Options) 
         again = Next.of(
             "plan", LOG_DIR, "--fix", ",".join(options.fixes), "--broker-version", "VERSION", out=PLAN
         )
-        return LeftAlone("log-end", f"its log end is not certain: {differs}", again, damaged=True)
+        return Skipped("log-end", f"its log end is not certain: {differs}", again, damaged=True)
     first = "index=regenerate" if active is not None and active.is_whole else "tail"
     first = "checkpoints" if analysis.log_start > log_end else first
     text = (
@@ -183,4 +181,4 @@ def why_not_to_end(analysis: PartitionAnalysis, log_end: int, options: Options) 
     )
     others = (word for word in options.fixes if word.partition("=")[0] != first.partition("=")[0])
     fixes = ",".join(sorted({first, *others}))
-    return LeftAlone("log-end", text, Next.of("plan", LOG_DIR, "--fix", fixes, out=PLAN), damaged=True)
+    return Skipped("log-end", text, Next.of("plan", LOG_DIR, "--fix", fixes, out=PLAN), damaged=True)

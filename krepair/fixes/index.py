@@ -43,9 +43,9 @@ if TYPE_CHECKING:
         Depth,
         InspectItem,
         InspectResult,
-        MendItem,
-        MendItems,
-        MendResults,
+        RepairItem,
+        RepairItems,
+        RepairResults,
     )
     from krepair.rewrite.indexes.transactions import TxnProblem, TxnResult
 
@@ -137,16 +137,16 @@ def stage_indexes(
         stagings: partitions, whose changes are all carried out.
         replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
     """
-    from krepair.rewrite.indexes.segment import mend_indexes
+    from krepair.rewrite.indexes.segment import repair_indexes
 
-    jobs: list[tuple[Staging, MendItems]] = []
+    jobs: list[tuple[Staging, RepairItems]] = []
     for staging in stagings:
         with staging.taking_problems():
             staging.folder.make_private_folders()
             staging.unsynced = True
             items = mend_items(work, staging, staging.stage_folder, replayed_from(staging))
             jobs += [(staging, job) for job in served_together(items)]
-    for staging, problems in work.engine.each(mend_indexes, jobs):
+    for staging, problems in work.engine.each(repair_indexes, jobs):
         for failed in problems:
             staging.fails(failed)
 
@@ -158,18 +158,18 @@ def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading
         KrepairError: a segment is gone.
         OSError: a file cannot be looked at.
     """
-    from krepair.rewrite.indexes.segment import verify_mended
+    from krepair.rewrite.indexes.segment import verify_repaired
 
     for together in served_together(mend_items(work, staging, staging.folder.path)):
         changes = [item.change for item in together.items]
 
-        def says(results: Sequence[MendResults], changes: list[ReplaceFile] = changes) -> Iterator[Wrong]:
+        def says(results: Sequence[RepairResults], changes: list[ReplaceFile] = changes) -> Iterator[Wrong]:
             for change, failed in zip(changes, results[0].results, strict=True):
                 if failed is not None:
                     yield Wrong(staging.plan.folder, change.change_id, failed.why)
 
         kind = FORMS if changes[0].name.endswith(".txnindex") else INDEXES
-        yield SecondReading(changes[0], kind, verify_mended, (together,), says, files=len(changes))
+        yield SecondReading(changes[0], kind, verify_repaired, (together,), says, files=len(changes))
 
 
 def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
@@ -181,18 +181,18 @@ def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
     }
 
 
-def served_together(items: Sequence[MendItem]) -> list[MendItems]:
+def served_together(items: Sequence[RepairItem]) -> list[RepairItems]:
     """Return the files of a partition in groups, each of which takes one reading of a log."""
-    from krepair.rewrite.indexes.segment import MendItems
+    from krepair.rewrite.indexes.segment import RepairItems
 
-    groups: dict[int, list[MendItem]] = {}
+    groups: dict[int, list[RepairItem]] = {}
     for item in items:
         replays = item.change.name.endswith(".txnindex")
         groups.setdefault(_REPLAYED if replays else item.base_offset, []).append(item)
-    return [MendItems(items=tuple(group)) for group in groups.values()]
+    return [RepairItems(items=tuple(group)) for group in groups.values()]
 
 
-def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0) -> list[MendItem]:
+def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0) -> list[RepairItem]:
     """Return the work items that build or verify replaced index files.
 
     Args:
@@ -204,7 +204,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
         StalePlanError: a segment is gone.
         OSError: the file whose owner and mode a new file takes over cannot be read.
     """
-    from krepair.rewrite.indexes.segment import MendItem
+    from krepair.rewrite.indexes.segment import RepairItem
 
     logs = {segment.base_offset: segment.log.size for segment in staging.listed.segments}
     items = []
@@ -217,7 +217,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
             )
         like = file_it_is_like(staging.folder, staging.listed, change.name)
         items.append(
-            MendItem(
+            RepairItem(
                 place=work.place(staging),
                 change=change,
                 base_offset=base_offset,
@@ -322,14 +322,14 @@ def read_logs_and_indexes(
     trim_active: bool = False,
 ) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
-    from krepair.rewrite.indexes.segment import LookItem, look_at_segment
+    from krepair.rewrite.indexes.segment import InspectSwapItem, inspect_with_swaps
 
     readable = [analysis for analysis in analyses if not analysis.partition.unreadable]
     work = [(analysis, segment) for analysis in readable for segment in analysis.partition.segments]
     items = (
         (
             job,
-            LookItem(
+            InspectSwapItem(
                 scan=scan_item(context, *job),
                 inspect=_inspect_item(context, *job, depth, trim_active=trim_active),
             ),
@@ -338,7 +338,7 @@ def read_logs_and_indexes(
     )
     scanned = Scanned()
     by_folder: dict[str, dict[int, InspectResult | Failed]] = {}
-    for (analysis, segment), result in context.engine.each(look_at_segment, items):
+    for (analysis, segment), result in context.engine.each(inspect_with_swaps, items):
         scanned.take(analysis, segment, result.scan)
         by_folder.setdefault(analysis.partition.folder, {})[segment.base_offset] = result.inspect
     scanned.put_into(readable)

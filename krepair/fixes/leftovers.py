@@ -47,10 +47,10 @@ from krepair.rules.leftovers import (
     decide_swaps,
     no_brokers_name,
 )
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import Skipped
 
 if TYPE_CHECKING:
-    from krepair.rewrite.indexes.segment import InspectResult, LookResult
+    from krepair.rewrite.indexes.segment import InspectResult, InspectSwapResult
     from krepair.rewrite.swaps import SwapItem
 
 
@@ -165,7 +165,7 @@ class Leftovers(Fix):
         if facts.left:
             notes = (*sides, f"its leftovers are left alone: {facts.left}")
             return Proposal(
-                findings, notes=notes, left=LeftAlone("leftovers", facts.left, _COMPARE, damaged=True)
+                findings, notes=notes, left=Skipped("leftovers", facts.left, _COMPARE, damaged=True)
             )
         folder = analysis.partition.folder
         # Finishing a swap, and its undo, use the names .deleted and .cleaned of the segments that it replaces. Files of
@@ -182,7 +182,7 @@ class Leftovers(Fix):
         try:
             renames = [_renamed(analysis.partition, swap) for swap in facts.renames]
         except OSError as error:
-            return Proposal(findings, left=LeftAlone("unreadable", f"{folder}: {why(error)}", damaged=True))
+            return Proposal(findings, left=Skipped("unreadable", f"{folder}: {why(error)}", damaged=True))
         stays = (f"leftovers: {name} stays: {why}" for name, why in facts.copies.items())
         return Proposal(findings, (*before, *completions, *renames, *behind), (*sides, *stays))
 
@@ -316,9 +316,9 @@ def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[
     """Return partition folder -> contents of its swaps, in the order of the items; each swap is read whole."""
     if not items:
         return {}
-    from krepair.rewrite.swaps import look_at_swap
+    from krepair.rewrite.swaps import inspect_swap
 
-    results = dict(engine.map(look_at_swap, items))
+    results = dict(engine.map(inspect_swap, items))
     by_folder: dict[str, list[SwapFacts]] = {}
     for index, item in enumerate(items):
         contents = results[index]
@@ -363,11 +363,11 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
     ]
     if not work:
         return {}
-    from krepair.rewrite.indexes.segment import InspectItem, LookItem, look_at_segment
+    from krepair.rewrite.indexes.segment import InspectItem, InspectSwapItem, inspect_with_swaps
 
-    def item_of(index_swap: _IndexSwap, swapped: tuple[str, ...]) -> LookItem:
+    def item_of(index_swap: _IndexSwap, swapped: tuple[str, ...]) -> InspectSwapItem:
         analysis, segment, _, _ = index_swap
-        return LookItem(
+        return InspectSwapItem(
             scan=scan_item(context, analysis, segment),
             inspect=InspectItem(
                 place=place_of(context.view, analysis.partition),
@@ -388,7 +388,7 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
         by_folder[analysis.partition.folder] = IndexSwaps((*known.renames, *renames), known.left or reason)
 
     # Results come in any order, and the plan must not depend on it.
-    of_swaps = dict(context.engine.map(look_at_segment, [item_of(each, (each[3],)) for each in work]))
+    of_swaps = dict(context.engine.map(inspect_with_swaps, [item_of(each, (each[3],)) for each in work]))
     for number, index_swap in enumerate(work):
         result, (analysis, segment, swap, suffix) = of_swaps[number], index_swap
         is_missing = not any(file.name == swap.file.name.removesuffix(SWAP) for file in segment.files())
@@ -398,7 +398,7 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
             right_beside_another.append(index_swap)
     # A start since 3.0 renames a right swap over the index that is there: where that one is wrong, so does the fix.
     items = [item_of(each, ()) for each in right_beside_another]
-    of_indexes = dict(context.engine.map(look_at_segment, items))
+    of_indexes = dict(context.engine.map(inspect_with_swaps, items))
     for number, (analysis, _, swap, suffix) in enumerate(right_beside_another):
         result = of_indexes[number]
         if not isinstance(result.inspect, Failed) and _has_problem(result.inspect, suffix):
@@ -410,7 +410,7 @@ def _has_problem(inspected: InspectResult | Failed, suffix: str) -> bool:
     return isinstance(inspected, Failed) or any(of == suffix for of, _, _, _ in inspected.problems)
 
 
-def _why_index_swap_stays(result: LookResult, name: str, suffix: str, *, is_missing: bool) -> str:
+def _why_index_swap_stays(result: InspectSwapResult, name: str, suffix: str, *, is_missing: bool) -> str:
     """Return why an index swap without its log is neither renamed nor removed, or empty."""
     scanned, inspected = result.scan, result.inspect
     later = "a broker of 3.0 or later renames it at its start: start one, or move it out of the folder"

@@ -20,7 +20,7 @@ from krepair.kernels.classes import D_NONE
 from krepair.logdir.values import LogDir, Partition, Segment
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import Change
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import SegmentFacts, Skipped
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -148,7 +148,7 @@ class Scanned:
         self._beside_broker = beside_broker
         self.facts: dict[tuple[str, int], SegmentFacts] = {}
         self._entries: dict[str, dict[int, bytes]] = {}
-        self._problems: dict[str, LeftAlone] = {}
+        self._problems: dict[str, Skipped] = {}
 
     def take(self, analysis: PartitionAnalysis, segment: Segment, result: ScanResult | Failed) -> None:
         """Add the result of one scan."""
@@ -188,17 +188,17 @@ def _as_far_as_written(facts: SegmentFacts) -> SegmentFacts:
     return replace(facts, summary=whole)
 
 
-def scan_problem(result: ScanResult | Failed) -> LeftAlone | None:
+def scan_problem(result: ScanResult | Failed) -> Skipped | None:
     """Return why nothing can be decided on a scanned partition, or None."""
     if isinstance(result, Failed):
-        return LeftAlone(result.kind, result.why, damaged=True)
+        return Skipped(result.kind, result.why, damaged=True)
     if result.txn_unknown:
-        return LeftAlone("txnindex-damage", result.txn_damage)
+        return Skipped("txnindex-damage", result.txn_damage)
     if result.txn_damage:
         # A .txnindex is made again by a replay of its log, so the log is mended first.
         fixes = "tail,index=regenerate" if result.summary.damage else "index=regenerate"
         again = Next.of("plan", LOG_DIR, "--fix", fixes, out=PLAN)
-        return LeftAlone("txnindex-damage", result.txn_damage, again, damaged=True)
+        return Skipped("txnindex-damage", result.txn_damage, again, damaged=True)
     return None
 
 

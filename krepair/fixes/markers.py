@@ -53,7 +53,7 @@ from krepair.plan.model import (
     RewriteSegments,
     SourceSegment,
 )
-from krepair.rules import span as spans
+from krepair.rules import cleanable_range as cleanable_ranges
 from krepair.rules.evidence import NONE, WITH_CLUSTER, Evidence, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
 from krepair.rules.markers import (
@@ -67,11 +67,11 @@ from krepair.rules.markers import (
 )
 from krepair.rules.model import (
     GroupDecision,
-    LeftAlone,
     MarkerPolicy,
     NeedsRescan,
     PartitionDecision,
     SegmentFacts,
+    Skipped,
 )
 from krepair.rules.open_snapshot import why_a_start_would_fail
 
@@ -95,7 +95,7 @@ NEW_SEGMENTS: Final = Kind(
 ORIGINALS: Final = Kind("new segments", "its batches against the kept originals")
 
 
-MARKERS_RESULT: ResultKey[PartitionDecision | LeftAlone] = ResultKey("markers")
+MARKERS_RESULT: ResultKey[PartitionDecision | Skipped] = ResultKey("markers")
 
 
 class KeyFacts(NamedTuple):
@@ -110,7 +110,7 @@ class KeyFacts(NamedTuple):
     scratch_bytes: int
 
 
-COMPACT_RESULT: ResultKey[KeyFacts | LeftAlone] = ResultKey("keys")
+COMPACT_RESULT: ResultKey[KeyFacts | Skipped] = ResultKey("keys")
 
 
 class Markers(Fix):
@@ -159,7 +159,7 @@ class Markers(Fix):
         decision = analysis.result(MARKERS_RESULT)
         if decision is None:
             return Proposal()
-        if isinstance(decision, LeftAlone):
+        if isinstance(decision, Skipped):
             note = f"its markers are left alone ({decision.code}): {decision.why}"
             return Proposal(left=decision, left_note=note)
         evidence = with_bytes(evidence_of(context, analysis.partition), decision)
@@ -188,12 +188,12 @@ def decided_by_key(analysis: PartitionAnalysis) -> Compaction | None:
     return decided.compaction if isinstance(decided, KeyFacts) else None
 
 
-def left_alone(analysis: PartitionAnalysis) -> LeftAlone | None:
+def left_alone(analysis: PartitionAnalysis) -> Skipped | None:
     """Return why no decision on a partition is possible; None if one was made, or none was requested."""
     if analysis.log is not None and analysis.log.problem is not None:
         return analysis.log.problem
     decided = analysis.result(MARKERS_RESULT) or analysis.result(COMPACT_RESULT)
-    return decided if isinstance(decided, LeftAlone) else None
+    return decided if isinstance(decided, Skipped) else None
 
 
 def transaction_indexes_disagree(analysis: PartitionAnalysis) -> bool:
@@ -205,13 +205,13 @@ def transaction_indexes_disagree(analysis: PartitionAnalysis) -> bool:
 # -- decisions
 
 
-def policy_or_left(context: Context, analysis: PartitionAnalysis) -> MarkerPolicy | LeftAlone:
+def policy_or_left(context: Context, analysis: PartitionAnalysis) -> MarkerPolicy | Skipped:
     """Return the inputs of compaction for a partition that was read, or why they are missing."""
     missing = missing_segment(context.view, analysis)
     if missing is not None:
         return missing
     if analysis.high_watermark < 0 and not context.options.assume_high_watermark:
-        return LeftAlone(
+        return Skipped(
             "no-high-watermark",
             "replication-offset-checkpoint has no line for it, so it is not known what is replicated",
             Next.of("plan", LOG_DIR, "--assume-high-watermark", "log-end", out=PLAN),
@@ -219,13 +219,13 @@ def policy_or_left(context: Context, analysis: PartitionAnalysis) -> MarkerPolic
     try:
         policy = marker_policy(context, analysis)
     except OSError as error:
-        return LeftAlone("unreadable", f"{analysis.partition.folder}: {why(error)}", damaged=True)
+        return Skipped("unreadable", f"{analysis.partition.folder}: {why(error)}", damaged=True)
     return why_forked(context, analysis, policy.high_watermark) or policy
 
 
-def _decide(context: Context, analysis: PartitionAnalysis) -> PartitionDecision | LeftAlone:
+def _decide(context: Context, analysis: PartitionAnalysis) -> PartitionDecision | Skipped:
     policy = policy_or_left(context, analysis)
-    if isinstance(policy, LeftAlone):
+    if isinstance(policy, Skipped):
         return policy
     problem = _scan_held(context, analysis, policy)
     if problem is not None:
@@ -233,7 +233,7 @@ def _decide(context: Context, analysis: PartitionAnalysis) -> PartitionDecision 
     outcome = decide(analysis.segments, policy)
     if isinstance(outcome, NeedsRescan):
         outcome = _scan_again(context, analysis, policy, outcome)
-    if isinstance(outcome, LeftAlone):
+    if isinstance(outcome, Skipped):
         return outcome
     changed = [group for group in outcome.groups if group.changes]
     return left_by_a_start(context, analysis, policy, outcome, changed) or outcome
@@ -255,7 +255,7 @@ def _check_transaction_indexes(context: Context, analyses: Sequence[PartitionAna
     )
     for analysis, result in context.engine.each(inspect_txn, items):
         if isinstance(result, Failed):
-            analysis.put(MARKERS_RESULT, LeftAlone("unreadable", result.why, damaged=True))
+            analysis.put(MARKERS_RESULT, Skipped("unreadable", result.why, damaged=True))
         elif result.problems:
             analysis.put(
                 MARKERS_RESULT, untrue_entry(result.problems[0].base_offset, result.problems[0].text)
@@ -283,7 +283,7 @@ def left_by_a_start(
     policy: MarkerPolicy,
     decision: PartitionDecision,
     changed: Sequence[GroupDecision],
-) -> LeftAlone | None:
+) -> Skipped | None:
     """Return why a start would fail once these groups are rewritten, or None."""
     return why_a_start_would_fail(
         analysis.partition.folder,
@@ -295,7 +295,7 @@ def left_by_a_start(
     )
 
 
-def _scan_held(context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy) -> LeftAlone | None:
+def _scan_held(context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy) -> Skipped | None:
     """Scan segments with markers that stay for other replicas again, now that these are known."""
     bases = [base for base, _ in _segments_with_held_markers(analysis, policy)]
     nobody = NeedsRescan(np.empty((0, 2), np.int64), tuple(bases))
@@ -314,7 +314,7 @@ def _segments_with_held_markers(
 
 def _scan_again(
     context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy, needed: NeedsRescan
-) -> PartitionDecision | LeftAlone:
+) -> PartitionDecision | Skipped:
     """Scan segments again, now that it is known whose markers stay."""
     problem = _scanned(context, analysis, policy, needed)
     if problem is not None:
@@ -322,13 +322,13 @@ def _scan_again(
     outcome = decide(analysis.segments, policy, needed.protected)
     if isinstance(outcome, NeedsRescan):
         why_left = "the partition changed while it was read"
-        return LeftAlone("changed", why_left, Next.of("plan", LOG_DIR, out=PLAN))
+        return Skipped("changed", why_left, Next.of("plan", LOG_DIR, out=PLAN))
     return outcome
 
 
 def _scanned(
     context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy, needed: NeedsRescan
-) -> LeftAlone | None:
+) -> Skipped | None:
     """Scan some segments again; why that failed, or None."""
     from krepair.scan.scan import scan
 
@@ -429,7 +429,7 @@ def bloat_findings(
     tallies = sum_tallies(analysis.segments)
     markers = sum(int(tallies[number, c.T_BATCHES]) for number in MARKER_CLASSES)
     emptied = int(tallies[c.EMPTIED, c.T_BATCHES])
-    keeps_all = any(choice.chosen and choice.name == spans.NONE for choice in decision.horizons)
+    keeps_all = any(choice.chosen and choice.name == cleanable_ranges.NONE for choice in decision.horizons)
     needs_evidence = now == before and keeps_all
     by_what = "whatever other replicas hold" if keeps_all else "by --delete-horizon"
     by_time = before - min(choice.log_bytes_after for choice in decision.horizons if choice.name != _LATEST)

@@ -35,7 +35,7 @@ from krepair.loading.next_start import LoadedLog, NextStart
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment, Snapshot
 from krepair.plan.changes import names_removed
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import expiry_of
 
@@ -116,7 +116,7 @@ def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broke
     )
 
 
-def why_not_started(context: Context) -> dict[str, LeftAlone]:
+def why_not_started(context: Context) -> dict[str, Skipped]:
     """Return folder -> reason to skip the partition, if the next start is worse with its changes than without.
 
     A worse start fails, or forgets all producers: a broker of 2.8 or later that recovers a segment after a clean stop
@@ -147,7 +147,7 @@ def why_not_started(context: Context) -> dict[str, LeftAlone]:
         context, [files for folder in doubted for files in pairs[folder]], versions, whole=True
     )
     more = "" if context.version else "; give --broker-version, if it is a later one"
-    worse: dict[str, LeftAlone] = {}
+    worse: dict[str, Skipped] = {}
     for folder, before, after in zip(doubted, starts[::2], starts[1::2], strict=True):
         for version, loaded in sorted(after.by_version.items(), reverse=True):
             without = before.by_version.get(version)
@@ -156,11 +156,11 @@ def why_not_started(context: Context) -> dict[str, LeftAlone]:
             text = f"with these changes {version_text(version)} would"
             if loaded.failure:
                 text = f"{text} not start any more: {loaded.file}: {loaded.failure}{more}"
-                worse[folder] = LeftAlone("fails-to-start", text, damaged=True)
+                worse[folder] = Skipped("fails-to-start", text, damaged=True)
             elif loaded.forgets_producers and not without.forgets_producers:
                 recovered = ", ".join(map(log_name, loaded.recovered))
                 text = f"{text} forget all producers, as it recovers {recovered or 'no segment'} only{more}"
-                worse[folder] = LeftAlone("forgets-producers", text, damaged=True)
+                worse[folder] = Skipped("forgets-producers", text, damaged=True)
     return worse
 
 

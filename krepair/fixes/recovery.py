@@ -70,18 +70,18 @@ from krepair.plan.model import (
     SetAside,
 )
 from krepair.rules.aborts import may_be_untrue
-from krepair.rules.checkpoint_lines import ChangedLine
+from krepair.rules.changed_entries import ChangedLine
 from krepair.rules.damage import unmapped
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.recovery import (
-    PointLine,
+    RecoveryPointFacts,
     choose_epochs,
     floor_of,
     left_to,
     why_damage_stays,
     why_ends_differ,
     why_not_rolled,
-    why_point_stays,
+    why_recovery_point_stays,
 )
 from krepair.rules.snapshots import SnapshotFacts, SnapshotReason
 
@@ -303,11 +303,11 @@ class Range:
         self.roll = not self.not_rolled
         self.left = self._why_left()
 
-    def _why_left(self) -> LeftAlone | None:
+    def _why_left(self) -> Skipped | None:
         partition, settings, view = self.analysis.partition, self.analysis.settings, self.view
         special = next((file for file in partition.specials if file.name.endswith(SEGMENT_SUFFIXES)), None)
-        return why_point_stays(
-            PointLine(
+        return why_recovery_point_stays(
+            RecoveryPointFacts(
                 special=None if special is None else (special.name, special.kind),
                 untouched=why_untouched(partition, settings),
                 first="leftovers" if waits_for_leftovers_alone(partition, settings) else "",

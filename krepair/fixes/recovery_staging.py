@@ -46,13 +46,13 @@ from krepair.plan.changes import bases_touched
 from krepair.plan.facts import segment_bases
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
 from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recovered
-from krepair.rules.checkpoint_lines import ChangedLine, lines_in, lines_left, with_lines
+from krepair.rules.changed_entries import ChangedLine, entries_in, entries_left, with_entries
 from krepair.rules.epochs import writes_epoch_zero
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import epochs_after_recovery, floor_of
 
 if TYPE_CHECKING:
-    from krepair.rewrite.indexes.segment import MendItem
+    from krepair.rewrite.indexes.segment import RepairItem
 
 
 ROLLED: Final = Kind("new empty segments", "that its files are there and empty")
@@ -230,7 +230,7 @@ def _making(work: Work, staging: Staging, items: Sequence[RecoveredItem]) -> lis
         if is_index(change) and isinstance(change, ReplaceFile) and change.method == "regenerate"
     ]
     changes = [change for change in from_log if not change.name.endswith(".txnindex")]
-    files: dict[int, list[MendItem]] = {}
+    files: dict[int, list[RepairItem]] = {}
     if changes:
         staging.folder.make_private_folders()
         staging.unsynced = True
@@ -339,14 +339,14 @@ def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
         OSError: a file could not be read or written.
     """
     data = current_data(staging.folder, change)
-    lines_to_raise = lines_left(data, change.lines)
+    lines_to_raise = entries_left(data, change.lines)
     ready = _ready(work, lines_to_raise)
     lines = [line for line in lines_to_raise if (line.topic, line.partition) in ready]
     if not lines:
         raise RefusedError(
             f"{staging.folder.at(change.name)}: no partition whose recovery point is still to be raised is ready"
         )
-    made = with_lines(data, lines)
+    made = with_entries(data, lines)
     if made is None:
         raise StalePlanError(
             f"{staging.folder.at(change.name)}: its lines are not those that the plan changes"
@@ -488,11 +488,11 @@ def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
 
 def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondReading:
     data = current_data(staging.folder, change)
-    raised = lines_in(data, change.lines)
+    raised = entries_in(data, change.lines)
     if not raised:
         return read_here(change, LINES, "none of its lines is as the plan makes it")
     why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
-    below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, change.lines)]
+    below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in entries_left(data, change.lines)]
     keys = {(line.topic, line.partition) for line in raised}
     listed = {partition.folder: partition for partition in work.view.partitions}
     items: list[RecoveredItem] = []

@@ -42,23 +42,23 @@ from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.plan.changes import names_removed
 from krepair.plan.model import Change, ReplaceFile
-from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.missing import Gaps
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import (
-    Forgotten,
     JudgedFiles,
     ProducerTable,
     SnapshotFacts,
     SnapshotFile,
     SnapshotReason,
+    StaleTransactions,
     StateRules,
     expiry_of,
-    judge_files,
+    judge_snapshots,
     replayed_from,
     without_open,
 )
+from krepair.rules.stale_transactions import STALE_TRANSACTION
 
 _TORN = frozenset({D_TORN, D_PAST_END, D_ZEROS})
 _NO_ENTRIES: Int64s = np.empty((0, len(producer_snapshot.ENTRY.names)), np.int64)
@@ -158,7 +158,9 @@ def target_of(
         known={facts.base_offset: facts for facts in known},
         log_start=recorded,
         closed=frozenset(
-            change.name for change in changes if isinstance(change, ReplaceFile) and change.rule == FORGOTTEN
+            change.name
+            for change in changes
+            if isinstance(change, ReplaceFile) and change.rule == STALE_TRANSACTION
         ),
         gaps=gaps_of(log_dir, partition, changes, settings),
     )
@@ -282,11 +284,11 @@ class _SnapshotAnalysis:
         loads_first = self.target.recovered_from <= first and recorded < first
         above = first - 1 if loads_first else log_start
         end = log_end if log_end >= 0 else INT64_MAX
-        judged = judge_files(files, self.bases, above, end)
+        judged = judge_snapshots(files, self.bases, above, end)
         # A recovery deletes the snapshots above its first segment and replays from there. One of those above may lack
         # producers of which only a marker is left: a load drops an entry without a time, a replay keeps the producer.
         below = [file for file in files if file.offset <= self.target.recovered_from]
-        judged = judged._replace(base=judge_files(below, self.bases, above, end).base)
+        judged = judged._replace(base=judge_snapshots(below, self.bases, above, end).base)
         self.result = self.result._replace(files=files, judged=judged)
         if reason:
             return
@@ -399,14 +401,14 @@ class _SnapshotAnalysis:
             reason = self._add_state(rules)
         self.result = self.result._replace(left=reason)
 
-    def _forgotten(self) -> Iterator[Forgotten]:
+    def _forgotten(self) -> Iterator[StaleTransactions]:
         """Yield the snapshots with stale open transactions, each with its correct content."""
         for file, (table, at_start) in self.suspected.items():
             gone = [row for row in table.tolist() if Open(row[0], row[-1]) in self.open.forgotten]
             if gone:
                 data = without_open(table, [(row[0], row[-1]) for row in gone])
                 producers = tuple((row[0], row[1], row[-1]) for row in gone)
-                yield Forgotten(file, producers, data, at_start)
+                yield StaleTransactions(file, producers, data, at_start)
 
     def _add_state(self, rules: StateRules) -> str:
         try:
@@ -525,7 +527,7 @@ class Snapshots(Fix):
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
         return (
             _rebuilt_without_stale(work, staging, change)
-            if change.rule == FORGOTTEN
+            if change.rule == STALE_TRANSACTION
             else rebuilt_snapshot(work, staging, change)
         )
 
@@ -644,7 +646,7 @@ def snapshot_findings(analysis: PartitionAnalysis, result: SnapshotFacts) -> Ite
     for forgotten in result.forgotten:
         if forgotten.at_start and not result.left:
             yield Finding(
-                rule=FORGOTTEN,
+                rule=STALE_TRANSACTION,
                 partition=folder,
                 file=forgotten.file.name,
                 evidence=f"{_stale_text(forgotten)}; the next start begins with this snapshot",
@@ -686,7 +688,7 @@ def _many_producers(
     )
 
 
-def _stale_text(forgotten: Forgotten) -> str:
+def _stale_text(forgotten: StaleTransactions) -> str:
     shown = ", ".join(
         f"of producer {producer}, epoch {epoch}, from offset {first} on"
         for producer, epoch, first in forgotten.producers[:_FEW]
@@ -826,9 +828,11 @@ def _rebuilt_change(analysis: PartitionAnalysis, result: SnapshotFacts) -> Repla
     return rebuild_change(folder, result.name_at_end, before, data, _first_rule(result), reason)
 
 
-def _closing_change(analysis: PartitionAnalysis, forgotten: Forgotten) -> ReplaceFile:
+def _closing_change(analysis: PartitionAnalysis, forgotten: StaleTransactions) -> ReplaceFile:
     file, data = forgotten.file, forgotten.data
-    return rebuild_change(analysis.partition.folder, file.name, file, data, FORGOTTEN, _stale_text(forgotten))
+    return rebuild_change(
+        analysis.partition.folder, file.name, file, data, STALE_TRANSACTION, _stale_text(forgotten)
+    )
 
 
 def _removal_change(analysis: PartitionAnalysis, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:

@@ -39,7 +39,7 @@ from krepair.logdir.view import LockedDirs
 from krepair.next_command import NOTHING, Next, of_error
 from krepair.options import Options
 from krepair.plan.model import Change, ChangeLines, FileFingerprint, PartitionPlan, Plan
-from krepair.rules.checkpoint_lines import ChangedLine
+from krepair.rules.changed_entries import ChangedLine
 from krepair.rules.markers import StageInputs
 from krepair.rules.model import SegmentFacts
 

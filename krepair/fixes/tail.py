@@ -42,13 +42,13 @@ from krepair.rules.damage import (
     valid_range,
     valid_ranges,
 )
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.tail import (
     LogCut,
     LogEnd,
     TailChoice,
     TailLog,
-    TailWay,
+    TailMode,
     choose_cuts,
     notes_on_end,
     parts_of_consent,
@@ -56,7 +56,7 @@ from krepair.rules.tail import (
 )
 
 if TYPE_CHECKING:
-    from krepair.rewrite.damage import MapItem, MapResult, MendedItem, MendedResult
+    from krepair.rewrite.damage import MapItem, MapResult, RepairedLogItem, RepairedLogResult
 
 DAMAGE_RESULT: ResultKey[dict[int, MapResult]] = ResultKey("damage")
 
@@ -286,16 +286,16 @@ class Tail(Fix):
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Stage the logs without their damage; a segment that is moved to backup needs no staged file."""
-        from krepair.rewrite.damage import make_mended
+        from krepair.rewrite.damage import write_repaired_log
 
-        jobs: list[tuple[tuple[Staging, MendLog], MendedItem]] = []
+        jobs: list[tuple[tuple[Staging, MendLog], RepairedLogItem]] = []
         for staging in stagings:
             logs = [change for change in staging.changes if isinstance(change, MendLog)]
             if logs:
                 with staging.taking_problems():
                     staging.folder.make_private_folders()
                     jobs += [((staging, log), _staged_item(work, staging, log)) for log in logs]
-        for (staging, change), result in work.engine.each(make_mended, jobs):
+        for (staging, change), result in work.engine.each(write_repaired_log, jobs):
             if isinstance(result, Failed):
                 staging.fails(result)
             elif wrong := _not_as_planned(change, result):
@@ -307,7 +307,7 @@ class Tail(Fix):
         A repaired log is read from end to end and compared with its backup; a segment moved to backup must be
         absent from the log and present in the backup.
         """
-        from krepair.rewrite.damage import MendedLogItem, verify_mended_log
+        from krepair.rewrite.damage import VerifyRepairedLogItem, verify_repaired_log
 
         made: dict[str, Change] = {}
         for change in staging.changes:
@@ -316,14 +316,14 @@ class Tail(Fix):
                 continue
             assert isinstance(change, MendLog)
             later = [base for base, _ in staging.listed.log_sizes if base > change.base_offset]
-            item = MendedLogItem(
+            item = VerifyRepairedLogItem(
                 place=work.place(staging),
                 change=change,
                 interval_bytes=work.settings(staging).index_interval_bytes,
                 keep=staging.keep,
                 next_base=later[0] if later else -1,
             )
-            yield SecondReading(change, MENDED, verify_mended_log, (item,))
+            yield SecondReading(change, MENDED, verify_repaired_log, (item,))
             made |= {new.name: change for new in change.companions if new.name.endswith(".txnindex")}
         yield from verify_transaction_indexes(work, staging, made)
 
@@ -337,15 +337,15 @@ def _mended_item(
     lost: Ranges,
     *,
     torn: bool,
-) -> MendedItem:
+) -> RepairedLogItem:
     """Return the work item that builds a segment's files without some ranges.
 
     The item rebuilds the ``.txnindex`` too if the tail is torn, because fix ``index`` can never finish there. Fix
     ``recovery`` alone reads no more than a start would, so it does not change a wrong ``.txnindex``.
     """
-    from krepair.rewrite.damage import MendedItem
+    from krepair.rewrite.damage import RepairedLogItem
 
-    return MendedItem(
+    return RepairedLogItem(
         place=place_of(view, analysis.partition),
         base_offset=base_offset,
         size=size,
@@ -367,7 +367,7 @@ def _has_writers(analysis: PartitionAnalysis) -> bool:
     return indexes or any(len(facts.summary.rows) for facts in analysis.segments)
 
 
-def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
+def _staged_item(work: Work, staging: Staging, change: MendLog) -> RepairedLogItem:
     """Return the work item that builds and stages the files of a repaired segment."""
     ranges = tuple((removed.start, removed.end) for removed in change.removed)
     lost = tuple((removed.first_lost, removed.last_lost) for removed in change.removed)
@@ -379,7 +379,7 @@ def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
     return replace(item, target=staging.stage_folder, with_log=change.method == "excise", torn=torn)
 
 
-def _not_as_planned(change: MendLog, made: MendedResult) -> str:
+def _not_as_planned(change: MendLog, made: RepairedLogResult) -> str:
     """Describe how the rebuilt files differ from the plan; return an empty string if they do not."""
     companions = {
         segment_name(change.base_offset, companion.suffix): companion
@@ -407,7 +407,7 @@ TAIL = Tail()
 
 def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
     """Decide how to repair mapped damage, and build the resulting files; results are stored under ``TAIL_RESULT``."""
-    from krepair.rewrite.damage import make_mended
+    from krepair.rewrite.damage import write_repaired_log
 
     choices = [
         (analysis, _choice(context.options, analysis, damages_in(context.view, analysis)))
@@ -416,7 +416,7 @@ def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
     for analysis, choice in choices:
         analysis.put(TAIL_RESULT, Proposal(notes=choice.notes, left=choice.left))
     jobs = [(analysis, cut) for analysis, choice in choices for cut in choice.cuts]
-    made: dict[str, dict[int, MendedResult]] = {}
+    made: dict[str, dict[int, RepairedLogResult]] = {}
     failed: dict[str, dict[int, Failed]] = {}
     items = (
         (
@@ -435,7 +435,7 @@ def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
         )
         for analysis, cut in jobs
     )
-    for (analysis, cut), result in context.engine.each(make_mended, items):
+    for (analysis, cut), result in context.engine.each(write_repaired_log, items):
         folder, base_offset = analysis.partition.folder, cut.log.base_offset
         if isinstance(result, Failed):
             failed.setdefault(folder, {})[base_offset] = result
@@ -445,7 +445,7 @@ def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
         folder = analysis.partition.folder
         if folder in failed:
             base_offset, why_not = min(failed[folder].items())
-            reason = LeftAlone(why_not.kind, f"{log_name(base_offset)}: {why_not.why}", damaged=True)
+            reason = Skipped(why_not.kind, f"{log_name(base_offset)}: {why_not.why}", damaged=True)
             analysis.put(TAIL_RESULT, Proposal(notes=choice.notes, left=reason))
         elif choice.cuts:
             analysis.put(TAIL_RESULT, _decision(context, analysis, choice, made[folder]))
@@ -454,12 +454,12 @@ def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
 def _choice(options: Options, analysis: PartitionAnalysis, damages: tuple[Damaged, ...]) -> TailChoice:
     why = unmapped(damaged_logs(analysis)) if maps_of(analysis) or not analysis.segments else ""
     if why and analysis.partition.segments:
-        return TailChoice(left=LeftAlone("damage", f"its damage is not repaired: {why}", damaged=True))
+        return TailChoice(left=Skipped("damage", f"its damage is not repaired: {why}", damaged=True))
     logs = [
         TailLog(segment.base_offset, segment.log.size, segment.log.nlink)
         for segment in analysis.partition.segments
     ]
-    mode: TailWay = "broker" if TAIL.mode(options.fixes) == "broker" else "excise"
+    mode: TailMode = "broker" if TAIL.mode(options.fixes) == "broker" else "excise"
     return choose_cuts(damages, logs, frozenset(options.accepted_losses), mode)
 
 
@@ -489,7 +489,7 @@ def _skipped_proposal(analysis: PartitionAnalysis, why: str) -> Proposal:
 
 
 def _decision(
-    context: Context, analysis: PartitionAnalysis, choice: TailChoice, made: Mapping[int, MendedResult]
+    context: Context, analysis: PartitionAnalysis, choice: TailChoice, made: Mapping[int, RepairedLogResult]
 ) -> Proposal:
     """Return the changes and notes that follow from the contents of the new files."""
     mended = [_mend(analysis, cut, made[cut.log.base_offset]) for cut in choice.cuts]
@@ -501,7 +501,7 @@ def _decision(
 
 
 def _log_end(
-    view: LogDir, analysis: PartitionAnalysis, choice: TailChoice, made: Mapping[int, MendedResult]
+    view: LogDir, analysis: PartitionAnalysis, choice: TailChoice, made: Mapping[int, RepairedLogResult]
 ) -> LogEnd | None:
     """Return the new log end, or None if no cut moves it."""
     last = choice.cuts[-1]
@@ -520,7 +520,7 @@ def _log_end(
     return LogEnd(end, points, snapshots, analysis.log_start)
 
 
-def _mend(analysis: PartitionAnalysis, cut: LogCut, made: MendedResult) -> MendLog:
+def _mend(analysis: PartitionAnalysis, cut: LogCut, made: RepairedLogResult) -> MendLog:
     segment = next(each for each in analysis.partition.segments if each.base_offset == cut.log.base_offset)
     return MendLog(
         change_id=f"{analysis.partition.folder}/{segment.log.name}",

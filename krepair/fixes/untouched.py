@@ -10,7 +10,7 @@ from krepair.formats.filenames import METADATA_TOPIC
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import Skipped
 
 _WAITING: Final = frozenset({"swap", "cleaned"})
 _MAKES_SEGMENTS: Final = frozenset({"swap"})
@@ -85,7 +85,7 @@ def analysis_apart(analysis: PartitionAnalysis) -> PartitionAnalysis | None:
     return analysis.result(_BESIDE)
 
 
-def left_for_leftovers(partition: Partition, repairs: str) -> LeftAlone:
+def left_for_leftovers(partition: Partition, repairs: str) -> Skipped:
     """Return the reason for skipping a partition that needs a repair, but has leftovers.
 
     Args:
@@ -94,10 +94,10 @@ def left_for_leftovers(partition: Partition, repairs: str) -> LeftAlone:
     name = next(leftover.file.name for leftover in partition.leftovers if leftover.kind in _WAITING)
     first = f"first --fix leftovers, then plan its {repairs} again"
     why = f"{name}: a broker left it, and one plan cannot repair both: {first}"
-    return LeftAlone("leftovers", why, LEFTOVERS_FIRST, damaged=True)
+    return Skipped("leftovers", why, LEFTOVERS_FIRST, damaged=True)
 
 
-def cannot_compact(partition: Partition, settings: TopicSettings) -> LeftAlone | None:
+def cannot_compact(partition: Partition, settings: TopicSettings) -> Skipped | None:
     """Return why a partition is not compacted, whatever its log holds; None if it may be."""
     reasons = (
         (
@@ -119,22 +119,22 @@ def cannot_compact(partition: Partition, settings: TopicSettings) -> LeftAlone |
     )
     for applies, code, text in reasons:
         if applies:
-            return LeftAlone(code, text, damaged=code == "unreadable")
+            return Skipped(code, text, damaged=code == "unreadable")
     odd = _odd_file(partition)
     if odd is None and not partition.segments:
-        return LeftAlone("empty", "the folder has no .log file")
+        return Skipped("empty", "the folder has no .log file")
     return odd
 
 
-def _odd_file(partition: Partition) -> LeftAlone | None:
+def _odd_file(partition: Partition) -> Skipped | None:
     """Return the reason for skipping a partition with leftovers or with special files in place of its own, or None."""
     for leftover in partition.leftovers:
         if leftover.kind != "foreign":
             advice = "finish or remove it first (--fix leftovers), then plan again"
             why = f"{leftover.file.name}: a broker left it; {advice}"
-            return LeftAlone("leftovers", why, LEFTOVERS_FIRST, damaged=True)
+            return Skipped("leftovers", why, LEFTOVERS_FIRST, damaged=True)
     special = partition.special
     if special is None:
         return None
     text = f"{special.name}: a regular file was expected, found a {special.kind}"
-    return LeftAlone("special-file", text, damaged=True)
+    return Skipped("special-file", text, damaged=True)

@@ -43,7 +43,7 @@ from krepair.ops.reports import KeptPlan
 from krepair.ops.room import removable
 from krepair.rules.checkpoints import Key
 from krepair.rules.missing_tails import RULE
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import SegmentFacts, Skipped
 from krepair.start.findings import Starting, recovery_findings, retention_findings
 from krepair.start.line import ForecastLine
 from krepair.start.needs import StartSpace, space_findings
@@ -540,7 +540,7 @@ def _log_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
             )
 
 
-def _skipped_findings(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:
+def _skipped_findings(partition: Partition, outcome: Skipped) -> Iterator[Finding]:
     if outcome.code == "no-high-watermark":
         yield Finding(rule="KR409", partition=partition.folder, evidence=outcome.why)
     elif outcome.code in {"txnindex-disagrees", "txnindex-damage"}:

@@ -80,7 +80,7 @@ from krepair.plan.risks import KEPT_ORIGINALS
 from krepair.plan.short import changes_of
 from krepair.plan.view import size_text
 from krepair.rules.markers import RULES
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import Skipped
 from krepair.rules.tail import parts_of_consent
 
 _TOPIC_KEYS_USED = (
@@ -136,7 +136,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
 
 
 def _plan_without(
-    context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition], refused: Mapping[str, LeftAlone]
+    context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition], refused: Mapping[str, Skipped]
 ) -> Plan:
     """Return a plan that skips the partitions which ``apply`` would refuse, or whose next start would fail.
 
@@ -434,7 +434,7 @@ def _without_unsound(analysis: PartitionAnalysis, by_fix: ByFix, options: Option
 
 def _without_room(plan: PartitionPlan, options: Options) -> PartitionPlan:
     """Return a partition without changes, since they do not fit on the disk now."""
-    reason = LeftAlone(NO_ROOM, WHY_NO_ROOM, Next.of("plan", LOG_DIR, out=PLAN).at(AFTER_PURGE))
+    reason = Skipped(NO_ROOM, WHY_NO_ROOM, Next.of("plan", LOG_DIR, out=PLAN).at(AFTER_PURGE))
     return _left_alone(replace(plan, changes=()), reason, options)
 
 
@@ -563,7 +563,7 @@ def partition_plan(context: Context, analysis: PartitionAnalysis, by_fix: ByFix)
         of_damage = lefts and lefts[0].code == "damage" and analysis.log.problem.code != "damage"
         lefts.insert(1 if of_damage else 0, analysis.log.problem)
     if analysis.settings.tiered and not lefts:
-        lefts.append(LeftAlone("tiered", analysis.settings.tiered))
+        lefts.append(Skipped("tiered", analysis.settings.tiered))
     # A plan may advance the recovery point of a partition and change nothing in its folder: it is not skipped then.
     raised = any(proposal.raises_point for proposal in in_order)
     reason = lefts[0] if lefts and not changes and not raised else None
@@ -601,7 +601,7 @@ def _log_end(analysis: PartitionAnalysis, in_order: Sequence[Proposal]) -> int:
 
 
 def _with_decision(plan: PartitionPlan, compacted: Compacted) -> PartitionPlan:
-    decision, span = compacted.decision, compacted.decision.span
+    decision, span = compacted.decision, compacted.decision.cleanable
     return replace(
         plan,
         span=Span(
@@ -632,7 +632,7 @@ def _left_notes(context: Context, analysis: PartitionAnalysis, by_fix: ByFix, na
         yield f"after this plan is applied, make a second one for {name}: {command}"
 
 
-def _left_alone(plan: PartitionPlan, reason: LeftAlone, options: Options) -> PartitionPlan:
+def _left_alone(plan: PartitionPlan, reason: Skipped, options: Options) -> PartitionPlan:
     return replace(
         plan,
         status="left alone",

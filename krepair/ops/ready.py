@@ -64,7 +64,7 @@ from krepair.plan.model import Evidence, PartitionPlan, Plan, Preview, SearchedD
 from krepair.plan.review import review
 from krepair.plan.space import apply_order
 from krepair.rules.evidence import OtherLog
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import Skipped
 
 _SHOWN_OBJECTIONS: Final = 5
 NOT_DONE: Final = frozenset({ChangeState.PLANNED, ChangeState.UNDONE})
@@ -393,18 +393,18 @@ def _folders(plan: Plan, searched: SearchedDir) -> list[FolderName]:
 # -- a partition
 
 
-def why_not_begun(plan: Plan, view: LogDir) -> dict[str, LeftAlone]:
+def why_not_begun(plan: Plan, view: LogDir) -> dict[str, Skipped]:
     """Return why ``apply`` would refuse a finished plan on an unchanged directory, by partition folder.
 
     Lock, user, free space, clock and the evidence of the cluster may change before ``apply`` and are not checked.
     """
     changing = {target.folder: target for target in plan.partitions if target.changes}
-    reasons: dict[str, LeftAlone] = {}
+    reasons: dict[str, Skipped] = {}
     for objection in review(plan):
         folder = objection.where.partition("/")[0]
         if folder in changing:
             text = f"the review of the plan objects ({objection.code}): {objection.text}"
-            reasons.setdefault(folder, LeftAlone("review", text, damaged=True))
+            reasons.setdefault(folder, Skipped("review", text, damaged=True))
     disk = RealDisk(Tree(view.path, view.inode))
     half_done = why_half_done(plans_beside(view, None, plan.plan_id))
     for folder, target in changing.items():
@@ -416,7 +416,7 @@ def why_not_begun(plan: Plan, view: LogDir) -> dict[str, LeftAlone]:
                 except KrepairError as error:
                     command = error.next_command
                     following = command if isinstance(command, Next) else NOTHING
-                    reasons.setdefault(folder, LeftAlone("not-begun", str(error), following))
+                    reasons.setdefault(folder, Skipped("not-begun", str(error), following))
     return reasons
 
 

@@ -40,9 +40,9 @@ from krepair.plan.facts import HEX_32, SNAPSHOT_NAME, PartitionFacts, is_plain_p
 from krepair.plan.model import Evidence, FileFingerprint, Others, Plan, SourceSegment
 from krepair.plan.objection import Objection, is_plain_name
 from krepair.rules.evidence import BY_TIME, Kind, latest_horizon_ms
-from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.own_policy import not_asked_for
 from krepair.rules.reasons import Reason
+from krepair.rules.stale_transactions import STALE_TRANSACTION
 
 _TAIL_FIX: Final = "tail"
 _BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
@@ -441,7 +441,7 @@ def _replaced_name(facts: PartitionFacts, change: ReplaceFile, fix: str) -> Iter
                 "RV25", where, "producer snapshots are regenerated, and only by --fix snapshots or recovery"
             )
         at_end = name == segment_name(facts.partition.log_end_offset, ".snapshot")
-        if not (name in facts.files if change.rule == FORGOTTEN else at_end):
+        if not (name in facts.files if change.rule == STALE_TRANSACTION else at_end):
             yield Objection("RV25", where, f"the log ends at offset {facts.partition.log_end_offset}")
     elif fix == _LEFTOVERS and _INDEX.fullmatch(name):
         if name + SWAP not in facts.files or change.method != "regenerate":

@@ -21,7 +21,7 @@ from krepair.formats.filenames import (
     offset_name,
     segment_name,
 )
-from krepair.rules.checkpoint_lines import ChangedLine, raised
+from krepair.rules.changed_entries import ChangedLine, raised
 from krepair.rules.outcome import SourceSegment
 
 _LONGEST_NUMBER: Final = 20

@@ -26,7 +26,7 @@ _AT_ONCE: Final = 1 << 20
 _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
-class MarkersGoneItem(Struct, frozen=True, kw_only=True):
+class MissingMarkersItem(Struct, frozen=True, kw_only=True):
     """Item that finds the whole markers that new logs have lost.
 
     Attributes:
@@ -61,7 +61,7 @@ class NeededItem(LogsItem, frozen=True, kw_only=True):
 
 @shown("prove")
 @in_its_place
-def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> SpilledRows | Failed:
+def find_missing_markers(item: MissingMarkersItem, tree: Tree) -> SpilledRows | Failed:
     """Find the markers of the original logs that the new ones have lost, see ``NeededItem``."""
     try:
         return spilled(_gone(item, tree), item.scratch, "gone")
@@ -69,7 +69,7 @@ def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> SpilledRows | Failed
         return Failed("verify", str(damage))
 
 
-def _gone(item: MarkersGoneItem, tree: Tree) -> Iterator[Int64s]:
+def _gone(item: MissingMarkersItem, tree: Tree) -> Iterator[Int64s]:
     before: dict[int, int] = {}
     stays: Int64s = _NO_OFFSETS
     of_result = ""

@@ -443,7 +443,7 @@ def _read(read_into: ReadInto, position: int, count: int) -> bytes:
 # -- the files of a log that was cut or freed of its damage
 
 
-class MendedItem(LogItem, frozen=True, kw_only=True):
+class RepairedLogItem(LogItem, frozen=True, kw_only=True):
     """Item that computes, or builds, a log and its indexes without some of the log's bytes.
 
     Attributes:
@@ -466,7 +466,7 @@ class MendedItem(LogItem, frozen=True, kw_only=True):
     replayed: tuple[tuple[int, int], ...] = ()
 
 
-class MendedCompanion(Struct, frozen=True, kw_only=True):
+class RepairedCompanion(Struct, frozen=True, kw_only=True):
     """One index of the new log.
 
     Attributes:
@@ -486,7 +486,7 @@ class MendedCompanion(Struct, frozen=True, kw_only=True):
     front_bytes: int = 0
 
 
-class MendedResult(Struct, frozen=True, kw_only=True):
+class RepairedLogResult(Struct, frozen=True, kw_only=True):
     """Result for one log.
 
     Attributes:
@@ -503,7 +503,7 @@ class MendedResult(Struct, frozen=True, kw_only=True):
     digest_gone: str = ""
     last_offset: int = -1
     batches: int = 0
-    companions: tuple[MendedCompanion, ...] = ()
+    companions: tuple[RepairedCompanion, ...] = ()
 
 
 class _LogReader:
@@ -523,7 +523,7 @@ class _LogReader:
 
 @shown("damage")
 @in_its_place
-def make_mended(item: MendedItem, tree: Tree) -> MendedResult | Failed:
+def write_repaired_log(item: RepairedLogItem, tree: Tree) -> RepairedLogResult | Failed:
     """Compute or build a log and its indexes without the ranges that go, and prove that the rest is valid."""
     name = log_name(item.base_offset)
     reader: _LogReader | None = None
@@ -540,7 +540,7 @@ def make_mended(item: MendedItem, tree: Tree) -> MendedResult | Failed:
         return Failed(kind, what_failed(item.place, error, name))
 
 
-def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResult | Failed:
+def _mended(item: RepairedLogItem, read_into: ReadInto, disk: RealDisk) -> RepairedLogResult | Failed:
     kept = kept_ranges(item.size, item.without)
     reader = reader_without(read_into, kept)
     size = sum(end - start for start, end in kept)
@@ -579,7 +579,7 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
             companion.suffix: files[companion.suffix] for companion in companions if not companion.same
         }
         _finish(item, stem, changed, disk)
-    return MendedResult(
+    return RepairedLogResult(
         size=size,
         digest=digest.hexdigest(),
         digest_gone=gone.hexdigest(),
@@ -589,7 +589,7 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
     )
 
 
-def _whole_batch_in(item: MendedItem, read_into: ReadInto, last: int) -> int:
+def _whole_batch_in(item: RepairedLogItem, read_into: ReadInto, last: int) -> int:
     """Search the last range that goes for a valid batch, like ``damage_map``; return its offset or -1."""
     start = item.without[-1][0]
     none = ValidRange(
@@ -611,7 +611,7 @@ def _whole_batch_in(item: MendedItem, read_into: ReadInto, last: int) -> int:
     return -1 if valid is None else valid[0].first_offset
 
 
-def _true_entries(item: MendedItem, on_disk: bytes, tree: Tree) -> bytes | None:
+def _true_entries(item: RepairedLogItem, on_disk: bytes, tree: Tree) -> bytes | None:
     """Replay the ``.txnindex``; None if that is not requested or not possible, or if there is none."""
     for segment in replayed(item.place.path, item.replayed, tree):
         if segment.valid_bytes != segment.size:
@@ -635,14 +635,14 @@ def _entries_up_to(entries: bytes, made: RecoveredSegment, lost: Sequence[tuple[
     return rows[stays].tobytes()
 
 
-def _companion(stem: str, suffix: str, data: bytes, front: int, tree: Tree) -> MendedCompanion:
+def _companion(stem: str, suffix: str, data: bytes, front: int, tree: Tree) -> RepairedCompanion:
     file_status = tree.status(stem + suffix)
     size = -1 if file_status is None else file_status.st_size
     same = size == len(data)
     if same and data:
         with opened_for_reading(stem + suffix, tree) as descriptor:
             same = os.pread(descriptor, len(data) + 1, 0) == data
-    return MendedCompanion(
+    return RepairedCompanion(
         suffix=suffix,
         size_before=size,
         size_after=len(data),
@@ -653,7 +653,7 @@ def _companion(stem: str, suffix: str, data: bytes, front: int, tree: Tree) -> M
 
 
 def _writer(
-    item: MendedItem, size: int, digest: Callable[[bytes], None], disk: RealDisk
+    item: RepairedLogItem, size: int, digest: Callable[[bytes], None], disk: RealDisk
 ) -> Callable[[bytes, int], None]:
     if not item.with_log:
         return lambda piece, position: digest(piece)
@@ -670,7 +670,7 @@ def _writer(
     return write
 
 
-def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: RealDisk) -> None:
+def _finish(item: RepairedLogItem, stem: str, companions: dict[str, bytes], disk: RealDisk) -> None:
     """Give the new files the attributes of those that they replace, and make them durable."""
     tree = disk.tree
     if item.with_log:
@@ -691,7 +691,7 @@ def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: Rea
 # -- a repaired log, verified by code that did not write it
 
 
-class MendedLogItem(Struct, frozen=True, kw_only=True):
+class VerifyRepairedLogItem(Struct, frozen=True, kw_only=True):
     """Item that verifies a log that was cut, or freed of damage in its middle, with its three indexes.
 
     Attributes:
@@ -712,7 +712,7 @@ class MendedLogItem(Struct, frozen=True, kw_only=True):
         return self.change.size_before
 
 
-class MendedLogRead(Struct, frozen=True, kw_only=True):
+class VerifyRepairedLogResult(Struct, frozen=True, kw_only=True):
     """Result of verifying one log.
 
     Attributes:
@@ -726,13 +726,15 @@ class MendedLogRead(Struct, frozen=True, kw_only=True):
 
 @shown("verify")
 @in_its_place
-def verify_mended_log(item: MendedLogItem, tree: Tree) -> MendedLogRead:
+def verify_repaired_log(item: VerifyRepairedLogItem, tree: Tree) -> VerifyRepairedLogResult:
     """Read every batch of the log, and compare it with its indexes, the plan and the backup."""
     with tree.keeping_folders():
-        return MendedLogRead(problems=tuple(_mended_problems(item, tree)), bytes=item.change.size_after)
+        return VerifyRepairedLogResult(
+            problems=tuple(_mended_problems(item, tree)), bytes=item.change.size_after
+        )
 
 
-def _mended_problems(item: MendedLogItem, tree: Tree) -> Iterator[str]:
+def _mended_problems(item: VerifyRepairedLogItem, tree: Tree) -> Iterator[str]:
     change, path = item.change, f"{item.place.path}/{item.change.name}"
     status = status_of(path, tree)
     if status.st_size != change.size_after:
@@ -751,7 +753,7 @@ def _mended_problems(item: MendedLogItem, tree: Tree) -> Iterator[str]:
         yield from _against_originals(item, tree)
 
 
-def _log_problems(item: MendedLogItem, audit: CompanionAudit, tree: Tree) -> Iterator[str]:
+def _log_problems(item: VerifyRepairedLogItem, audit: CompanionAudit, tree: Tree) -> Iterator[str]:
     change = item.change
     first, last = -1, change.base_offset - 1
     with opened_for_reading(f"{item.place.path}/{change.name}", tree) as descriptor:
@@ -771,7 +773,7 @@ def _log_problems(item: MendedLogItem, audit: CompanionAudit, tree: Tree) -> Ite
         yield f"{change.name}: its last offset {last} is not below the next segment's {item.next_base}"
 
 
-def _files_against_plan(item: MendedLogItem, tree: Tree) -> Iterator[str]:
+def _files_against_plan(item: VerifyRepairedLogItem, tree: Tree) -> Iterator[str]:
     change = item.change
     planned = [(change.name, change.size_after, change.digest_after)]
     planned += [(new.name, new.size_after, new.digest_after) for new in change.companions]
@@ -781,7 +783,7 @@ def _files_against_plan(item: MendedLogItem, tree: Tree) -> Iterator[str]:
             yield f"{name}: is not the file of {size} bytes that the plan makes"
 
 
-def _against_originals(item: MendedLogItem, tree: Tree) -> Iterator[str]:
+def _against_originals(item: VerifyRepairedLogItem, tree: Tree) -> Iterator[str]:
     """Check that the log is its original without the removed ranges."""
     if not item.keep:
         return
@@ -798,7 +800,7 @@ def _against_originals(item: MendedLogItem, tree: Tree) -> Iterator[str]:
             yield f"{change.name}: the kept bytes are not the {gone} that were cut"
 
 
-def _same_ranges(item: MendedLogItem, kept: str, tree: Tree) -> Iterator[str]:
+def _same_ranges(item: VerifyRepairedLogItem, kept: str, tree: Tree) -> Iterator[str]:
     """Check byte for byte that the new log is the original without the removed ranges."""
     change, position = item.change, 0
     edges = [0, *(edge for gap in change.removed for edge in (gap.start, gap.end)), change.size_before]

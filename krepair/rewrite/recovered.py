@@ -24,7 +24,7 @@ from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX, log_name, offset_name
 from krepair.kernels.scan import ReadInto, WholeWindows
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
-from krepair.rewrite.indexes.segment import MendItem, damaged_log, staged_as_planned
+from krepair.rewrite.indexes.segment import RepairItem, damaged_log, staged_as_planned
 from krepair.rewrite.segments.verify import companion_audit
 from krepair.scan.scan import scan_inputs
 from krepair.scan.segment_files import TxnEntries, sound_entries
@@ -57,7 +57,7 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
     barrier: bool = False
     audit: bool = True
     scan: ScanItem | None = None
-    makes: tuple[MendItem, ...] = ()
+    makes: tuple[RepairItem, ...] = ()
 
     @property
     def bytes_to_read(self) -> int:

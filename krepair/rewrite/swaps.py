@@ -125,7 +125,7 @@ class VerifySwapResult(Struct, frozen=True, kw_only=True):
 
 
 @shown("swaps")
-def look_at_swap(item: SwapItem) -> SwapResult:
+def inspect_swap(item: SwapItem) -> SwapResult:
     """Read a whole ``.log.swap`` and check every CRC; an unreadable file is a problem of the swap."""
     tree, wrong = reached(item.place)
     if wrong:

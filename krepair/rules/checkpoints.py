@@ -95,7 +95,7 @@ KINDS = (
 KIND_OF = {kind.name: kind for kind in KINDS}
 
 
-class LineReason(StrEnum):
+class EntryReason(StrEnum):
     """Reason for changing or removing an entry."""
 
     NO_TOPIC = "no topic has that name"
@@ -104,7 +104,7 @@ class LineReason(StrEnum):
     REPEATED = "another line of its partition"
 
 
-class LineDecision(NamedTuple):
+class EntryDecision(NamedTuple):
     """One entry that is changed or removed.
 
     Attributes:
@@ -116,7 +116,7 @@ class LineDecision(NamedTuple):
         becomes: the new offset, None if the entry is removed.
     """
 
-    reason: LineReason
+    reason: EntryReason
     topic: str
     partition: int
     offset: int
@@ -131,7 +131,7 @@ class LineDecision(NamedTuple):
         return f"{shown(self.topic)}-{self.partition} at {self.offset}: {self.reason.value}{end}; {becomes}"
 
 
-class MendedOffsets(NamedTuple):
+class RepairedOffsets(NamedTuple):
     """One checkpoint after its repair.
 
     Attributes:
@@ -148,7 +148,7 @@ class MendedOffsets(NamedTuple):
     kind: CheckpointKind
     before: tuple[CheckpointEntry, ...]
     entries: tuple[CheckpointEntry, ...]
-    decisions: tuple[LineDecision, ...]
+    decisions: tuple[EntryDecision, ...]
     damage: tuple[Damage, ...]
     without: tuple[Key, ...]
     needed: bool
@@ -160,19 +160,19 @@ class MendedOffsets(NamedTuple):
         return encode_offsets(self.entries)
 
     @property
-    def past_end(self) -> tuple[LineDecision, ...]:
+    def past_end(self) -> tuple[EntryDecision, ...]:
         """Entries past the log end."""
-        return tuple(decision for decision in self.decisions if decision.reason is LineReason.PAST_END)
+        return tuple(decision for decision in self.decisions if decision.reason is EntryReason.PAST_END)
 
     @property
-    def others(self) -> tuple[LineDecision, ...]:
+    def others(self) -> tuple[EntryDecision, ...]:
         """The other entries that are changed or removed."""
-        return tuple(decision for decision in self.decisions if decision.reason is not LineReason.PAST_END)
+        return tuple(decision for decision in self.decisions if decision.reason is not EntryReason.PAST_END)
 
 
-def mend_offsets(
+def repair_offsets(
     kind: CheckpointKind, file: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
-) -> MendedOffsets:
+) -> RepairedOffsets:
     """Repair one checkpoint. A repaired file, repaired again, stays the same.
 
     Args:
@@ -187,12 +187,12 @@ def mend_offsets(
 
 def _mend(
     kind: CheckpointKind, file: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
-) -> MendedOffsets:
+) -> RepairedOffsets:
     kept: dict[Key, CheckpointEntry] = {}
-    decisions: list[LineDecision] = []
+    decisions: list[EntryDecision] = []
     for entry in file.entries:
         if entry[:2] not in ends and not TOPIC_NAME.fullmatch(entry.topic):
-            decisions.append(LineDecision(LineReason.NO_TOPIC, *entry, -1, None))
+            decisions.append(EntryDecision(EntryReason.NO_TOPIC, *entry, -1, None))
             continue
         new = _mended(kind, entry, ends, decisions)
         if new is None:
@@ -207,13 +207,13 @@ def _mend(
             low, high = sorted((other, new), key=lambda candidate: candidate.offset)
             kept[key] = low
             decisions.append(
-                LineDecision(LineReason.REPEATED, high.topic, high.partition, high.offset, -1, None)
+                EntryDecision(EntryReason.REPEATED, high.topic, high.partition, high.offset, -1, None)
             )
     entries = tuple(kept.values())
     without = tuple(sorted(set(ends) - set(kept))) if file.damage and kind.of_each else ()
     needed = bool(file.damage) or entries != file.entries
     away = tuple(key for key in kept if key not in ends)
-    return MendedOffsets(
+    return RepairedOffsets(
         kind,
         file.entries,
         entries,
@@ -229,14 +229,14 @@ def _mended(
     kind: CheckpointKind,
     entry: CheckpointEntry,
     ends: Mapping[Key, int | None],
-    decisions: list[LineDecision],
+    decisions: list[EntryDecision],
 ) -> CheckpointEntry | None:
     end = ends.get((entry.topic, entry.partition))
     if entry.offset < 0:
-        decisions.append(LineDecision(LineReason.NEGATIVE, *entry, -1, None))
+        decisions.append(EntryDecision(EntryReason.NEGATIVE, *entry, -1, None))
         return None
     if end is None or entry.offset <= end:
         return entry
     becomes = end if kind.past_end is PastEnd.LOWER else None
-    decisions.append(LineDecision(LineReason.PAST_END, *entry, end, becomes))
+    decisions.append(EntryDecision(EntryReason.PAST_END, *entry, end, becomes))
     return None if becomes is None else entry._replace(offset=becomes)

@@ -20,8 +20,8 @@ from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
 from krepair.kernels import compact_filter as f
 from krepair.kernels.scan import SegmentSummary
-from krepair.rules import span as spans
-from krepair.rules.model import LeftAlone, MarkerPolicy, PartitionDecision, SegmentFacts, SpanDecision
+from krepair.rules import cleanable_range as cleanable_ranges
+from krepair.rules.model import CleanableRange, MarkerPolicy, PartitionDecision, SegmentFacts, Skipped
 from krepair.rules.outcome import TombstoneHorizon
 from krepair.rules.producers import needs_of, states_of, undecidable
 
@@ -41,23 +41,23 @@ def secret_of(fingerprints: Iterable[str]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Bound:
+class CompactionRange:
     """Compaction range of a partition, determined before any key is read.
 
     Attributes:
-        span: cleanable range of offsets.
+        cleanable: cleanable range of offsets.
         protected: sorted pairs (producer id, epoch) whose transaction markers stay.
         drop_unstamped: for each segment in range, True if tombstones and markers without a delete horizon may go.
         transactions: True if the log has any transaction markers; data may be aborted then.
     """
 
-    span: SpanDecision
+    cleanable: CleanableRange
     protected: tuple[tuple[int, int], ...]
     drop_unstamped: tuple[bool, ...]
     transactions: bool
 
 
-def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | LeftAlone:
+def compaction_range_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> CompactionRange | Skipped:
     """Determine the compaction range of a partition.
 
     Args:
@@ -67,28 +67,29 @@ def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | 
     Returns:
         The compaction range; or the reason for skipping the partition.
     """
-    problem = spans.first_problem(segments)
+    problem = cleanable_ranges.first_problem(segments)
     if problem is not None:
         return problem
     _, scan, broker = states_of(segments, policy)
     problem = undecidable(scan, broker, policy)
     if problem is not None:
         return problem
-    span = spans.decide_span(segments, scan, broker, policy)
-    old = next((segment for segment in segments[: span.segments] if segment.summary.old_format), None)
+    cleanable = cleanable_ranges.find_cleanable_range(segments, scan, broker, policy)
+    old = next((segment for segment in segments[: cleanable.segments] if segment.summary.old_format), None)
     if old is not None:
-        return LeftAlone(
+        return Skipped(
             "compacted-old-format",
             f"{log_name(old.base_offset)}, position {old.summary.old_position}: a message of v0 or v1; only batches of "
             "v2 are compacted by key, the broker's cleaner compacts others",
         )
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
-    horizon_ms = spans.chosen_horizon(segments, span, policy)
-    return Bound(
-        span=span,
+    horizon_ms = cleanable_ranges.chosen_horizon(segments, cleanable, policy)
+    return CompactionRange(
+        cleanable=cleanable,
         protected=tuple((int(pid), int(epoch)) for pid, epoch in needs.markers),
         drop_unstamped=tuple(
-            not policy.keeps_all and segment.mtime_ms <= horizon_ms for segment in segments[: span.segments]
+            not policy.keeps_all and segment.mtime_ms <= horizon_ms
+            for segment in segments[: cleanable.segments]
         ),
         transactions=any((segment.summary.rows[:, c.P_MARKERS] > 0).any() for segment in segments),
     )
@@ -112,12 +113,12 @@ def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: 
     return SegmentFacts(original.base_offset, original.mtime_ms, summary, entries)
 
 
-def too_large(decision: PartitionDecision) -> LeftAlone | None:
+def too_large(decision: PartitionDecision) -> Skipped | None:
     """Return the reason for skipping the partition if a recompressed log would exceed 2 GiB; else None."""
     for group in decision.groups:
         if group.kept_bytes > LARGEST_LOG_BYTES:
             name = log_name(group.sources[0].base_offset)
-            return LeftAlone(
+            return Skipped(
                 "compacted-too-large",
                 f"{name}: compressed again at the default level it would have {group.kept_bytes} bytes, but a log can "
                 f"have at most {LARGEST_LOG_BYTES}",
@@ -185,7 +186,7 @@ def tally_of(tallies: Int64s) -> RecordTally:
 def tombstone_horizons(
     segments: Sequence[SegmentFacts],
     tallies: Sequence[RecordTally],
-    span: SpanDecision,
+    cleanable: CleanableRange,
     policy: MarkerPolicy,
 ) -> tuple[TombstoneHorizon, ...]:
     """Return how many tombstones each choice of the horizon removes and keeps; each key's last record counts.
@@ -193,14 +194,14 @@ def tombstone_horizons(
     Args:
         segments: facts of all segments of the partition, before compaction.
         tallies: tallies of the segments in the cleanable range.
-        span: cleanable range of offsets.
+        cleanable: cleanable range of offsets.
         policy: inputs that do not come from the log.
     """
     horizons = []
-    for name, horizon_ms, chosen in spans.horizon_choices(segments, span, policy):
+    for name, horizon_ms, chosen in cleanable_ranges.horizon_choices(segments, cleanable, policy):
         dropped = dropped_bytes = kept = 0
         for segment, tally in zip(segments, tallies, strict=False):
-            passed, stamped = segment.mtime_ms <= horizon_ms, name != spans.NONE
+            passed, stamped = segment.mtime_ms <= horizon_ms, name != cleanable_ranges.NONE
             passed = passed and stamped
             dropped += (tally.stamp_past if stamped else 0) + (tally.unstamped if passed else 0)
             dropped_bytes += (tally.stamp_past_bytes if stamped else 0) + (

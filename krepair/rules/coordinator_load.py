@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import log_name
 from krepair.kernels import classes as c
-from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy, SegmentFacts, SpanDecision
+from krepair.rules.model import CleanableRange, GroupDecision, MarkerPolicy, SegmentFacts, Skipped
 from krepair.rules.recovery import LOADS_PAST_CLEANED_TAIL
 
 LOADS_PAST_EMPTIED: Final = (3, 9, 2)
@@ -73,20 +73,20 @@ def load_stops(segments: Sequence[SegmentFacts], log_start: int, version: Versio
         yield LoadStop(active.base_offset, -1, read_to, is_end=True, fixed_in="2.4")
 
 
-def keeps_end_of(segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy) -> bool:
+def keeps_end_of(segments: Sequence[SegmentFacts], cleanable: CleanableRange, policy: MarkerPolicy) -> bool:
     """Return whether the last batch of the cleanable range stays: always, except in a log that must be loadable.
 
     Args:
         segments: all segments of the partition, ascending.
-        span: cleanable range of offsets.
+        cleanable: cleanable range of offsets.
         policy: inputs that do not come from the log.
     """
     return not policy.ends_in_records or not any(
-        segment.summary.batches for segment in segments[span.segments :]
+        segment.summary.batches for segment in segments[cleanable.segments :]
     )
 
 
-def why_not_loaded(segments: Sequence[SegmentFacts], groups: Sequence[GroupDecision]) -> LeftAlone | None:
+def why_not_loaded(segments: Sequence[SegmentFacts], groups: Sequence[GroupDecision]) -> Skipped | None:
     """Return why new segments may not be loaded to their ends, None if they will be.
 
     A batch with a producer may stay without records, as its last sequence or its marker. Coordinators write without a
@@ -108,8 +108,8 @@ def why_not_loaded(segments: Sequence[SegmentFacts], groups: Sequence[GroupDecis
     return None
 
 
-def _left(base_offset: int, text: str) -> LeftAlone:
-    return LeftAlone(
+def _left(base_offset: int, text: str) -> Skipped:
+    return Skipped(
         _CODE,
         f"{log_name(base_offset)}: {text}; a transaction coordinator before 3.9.2 does not get past a segment that "
         "ends without records",

@@ -24,16 +24,16 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
 from krepair.kernels.scan_window import decision_delta
 from krepair.next_command import LOG_DIR, PLAN, Next
-from krepair.rules import span as spans
+from krepair.rules import cleanable_range as cleanable_ranges
 from krepair.rules.coordinator_load import keeps_end_of, why_not_loaded
 from krepair.rules.grouping import group
 from krepair.rules.model import (
     GroupDecision,
-    LeftAlone,
     MarkerPolicy,
     NeedsRescan,
     PartitionDecision,
     SegmentFacts,
+    Skipped,
 )
 from krepair.rules.outcome import HorizonChoice, ReasonTally, SourceSegment
 from krepair.rules.producers import (
@@ -135,7 +135,7 @@ class _Corrected:
 
 def decide(
     segments: Sequence[SegmentFacts], policy: MarkerPolicy, protected: Int64s | None = None
-) -> PartitionDecision | NeedsRescan | LeftAlone:
+) -> PartitionDecision | NeedsRescan | Skipped:
     """Make all decisions for one partition.
 
     Args:
@@ -147,20 +147,20 @@ def decide(
         The decisions; or the segments that must be scanned again, with the new input; or the reason for skipping the
         partition.
     """
-    problem = spans.first_problem(segments)
+    problem = cleanable_ranges.first_problem(segments)
     if problem is not None:
         return problem
     ids, scan, broker = states_of(segments, policy)
     problem = undecidable(scan, broker, policy)
     if problem is not None:
         return problem
-    span = spans.decide_span(segments, scan, broker, policy)
-    inside, keeps_end = segments[: span.segments], keeps_end_of(segments, span, policy)
+    cleanable = cleanable_ranges.find_cleanable_range(segments, scan, broker, policy)
+    inside, keeps_end = segments[: cleanable.segments], keeps_end_of(segments, cleanable, policy)
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
     rescan = _rescan(inside, needs, protected)
     if rescan is not None:
         return rescan
-    choices = spans.horizon_choices(segments, span, policy)
+    choices = cleanable_ranges.horizon_choices(segments, cleanable, policy)
     horizon_ms = next(horizon for _, horizon, chosen in choices if chosen)
     last_data: dict[int, int] = {}
     while True:
@@ -182,7 +182,7 @@ def decide(
     log_end_offset = max(segment.summary.last_offset + 1 for segment in segments)
     return PartitionDecision(
         log_end_offset=log_end_offset,
-        span=span,
+        cleanable=cleanable,
         horizon_ms=horizon_ms,
         horizons=tuple(_horizon_result(before, policy, *choice, keeps_end=keeps_end) for choice in choices),
         outcomes=outcomes,
@@ -330,7 +330,7 @@ def _keep_marker(
         segment.entry_flags = np.append(segment.entry_flags, np.uint8(c.ENTRY_OTHER_PRODUCER))
 
 
-def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
+def _index_disagreement(corrected: Sequence[_Corrected]) -> Skipped | None:
     """Return why a ``.txnindex`` cannot be used: it lacks an aborted transaction whose data is in the log."""
     for segment in corrected:
         unknown = (
@@ -346,9 +346,9 @@ def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
     return None
 
 
-def untrue_entry(base_offset: int, text: str) -> LeftAlone:
+def untrue_entry(base_offset: int, text: str) -> Skipped:
     """Build the reason for skipping a partition whose ``.txnindex`` contradicts the log."""
-    return LeftAlone(
+    return Skipped(
         "txnindex-disagrees",
         f"{segment_name(base_offset, '.txnindex')}: {text}; read_committed consumers would see aborted records, or "
         "miss committed ones",
@@ -382,7 +382,7 @@ def _horizon_result(
     *,
     keeps_end: bool,
 ) -> HorizonChoice:
-    keeps_all = name == spans.NONE
+    keeps_all = name == cleanable_ranges.NONE
     # The last batch of a group that stays depends on what goes, so each choice needs its own outcomes.
     outcomes, _, more = _outcomes(
         _copies(corrected), horizon_ms, replace(policy, keeps_all=keeps_all), keeps_end=keeps_end
@@ -551,9 +551,9 @@ def stage_inputs(
         last_data: base offset -> position of the empty data batches that the plan keeps as the last of a group.
     """
     ids, scan, broker = states_of(segments, policy)
-    span = spans.decide_span(segments, scan, broker, policy)
+    cleanable = cleanable_ranges.find_cleanable_range(segments, scan, broker, policy)
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
-    horizon_ms = spans.chosen_horizon(segments, span, policy)
+    horizon_ms = cleanable_ranges.chosen_horizon(segments, cleanable, policy)
     return {
         corrected.facts.base_offset: StageInputs(
             corrected.carried_open,
@@ -561,11 +561,11 @@ def stage_inputs(
             corrected.protected,
             *_Times.of(corrected.facts, horizon_ms, keeps_all=policy.keeps_all),
         )
-        for corrected in _correct(segments[: span.segments], ids, needs, last_data)
+        for corrected in _correct(segments[: cleanable.segments], ids, needs, last_data)
     }
 
 
-def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> LeftAlone | None:
+def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Skipped | None:
     """Return the reason for skipping the partition in its present state; None if there is none."""
     _, scan, broker = states_of(segments, policy)
     return undecidable(scan, broker, policy)
@@ -574,4 +574,4 @@ def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Lef
 def limit_now(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> str:
     """Describe in one line what limits the cleanable range in the partition's present state."""
     _, scan, broker = states_of(segments, policy)
-    return spans.decide_span(segments, scan, broker, policy).limit_text
+    return cleanable_ranges.find_cleanable_range(segments, scan, broker, policy).limit_text

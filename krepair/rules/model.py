@@ -103,7 +103,7 @@ class MarkerPolicy:
 
 
 @dataclass(frozen=True)
-class LeftAlone:
+class Skipped:
     """Reason for skipping a partition.
 
     Attributes:
@@ -145,7 +145,7 @@ class GroupDecision:
 
 
 @dataclass(frozen=True)
-class SpanDecision:
+class CleanableRange:
     """Cleanable range; see ``plan.model.Span``."""
 
     start_offset: int
@@ -161,7 +161,7 @@ class PartitionDecision:
 
     Attributes:
         log_end_offset: offset after the last valid batch.
-        span: cleanable range.
+        cleanable: cleanable range.
         horizon_ms: delete horizon in epoch milliseconds; 0 keeps all markers without a delete horizon in their batch.
         horizons: result of each choice of the horizon.
         outcomes: outcome of each segment in the cleanable range, ascending.
@@ -172,7 +172,7 @@ class PartitionDecision:
     """
 
     log_end_offset: int
-    span: SpanDecision
+    cleanable: CleanableRange
     horizon_ms: int
     horizons: tuple[HorizonChoice, ...]
     outcomes: tuple[SourceSegment, ...]

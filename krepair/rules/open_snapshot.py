@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from krepair.formats.broker_version import Version
-from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy
+from krepair.rules.model import GroupDecision, MarkerPolicy, Skipped
 
 _READS_ON: Final = (2, 4, 0)
 
@@ -27,7 +27,7 @@ def why_a_start_would_fail(
     *,
     version: Version,
     clean_shutdown: bool,
-) -> LeftAlone | None:
+) -> Skipped | None:
     """Return why segments must not change before a broker writes a snapshot at the log end, or None.
 
     Args:
@@ -46,7 +46,7 @@ def why_a_start_would_fail(
     for producer in policy.snapshot:
         first = producer.open_first_offset
         if first >= 0 and any(base <= first <= last for base, last in spans):
-            return LeftAlone(
+            return Skipped(
                 "open-snapshot",
                 f"{folder}: the newest usable producer snapshot is of offset "
                 f"{policy.snapshot_offset}, before the log end {log_end}, and has a transaction of producer "

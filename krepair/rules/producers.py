@@ -20,7 +20,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
 from krepair.next_command import COMPARE_REPLICAS, LOG_DIR, Next
-from krepair.rules.model import LeftAlone, MarkerPolicy, ProducerSnapshotState, SegmentFacts
+from krepair.rules.model import MarkerPolicy, ProducerSnapshotState, SegmentFacts, Skipped
 
 
 class ProducerStates(Producers):
@@ -194,9 +194,7 @@ def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
     return _pairs(newest.items())
 
 
-def disagreement(
-    scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int
-) -> LeftAlone | None:
+def disagreement(scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int) -> Skipped | None:
     """Return the reason why the newest snapshot is wrong, or None.
 
     The snapshot is wrong if the log has data of an active producer after the last data offset in the snapshot.
@@ -211,7 +209,7 @@ def disagreement(
     if len(places) == 0:
         return None
     place = int(places[0])
-    return LeftAlone(
+    return Skipped(
         "snapshot-disagrees",
         f"the newest producer snapshot says that the last data of producer {scan.ids[place]} is at offset "
         f"{broker.last_data[place]}, but the log has data of it at offset {scan.last_data[place]}",
@@ -219,7 +217,7 @@ def disagreement(
     )
 
 
-def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPolicy) -> LeftAlone | None:
+def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPolicy) -> Skipped | None:
     """Return the reason why krepair may not decide on a partition, or None.
 
     Either the newest snapshot is wrong, or a transaction has batches of two producer epochs. A producer gets a new
@@ -228,7 +226,7 @@ def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPoli
     """
     problem = disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
     if problem is None and scan.mixed_epochs != INT64_MAX and not policy.mixed_epochs:
-        return LeftAlone(
+        return Skipped(
             "mixed-epochs",
             f"the batch at offset {scan.mixed_epochs} continues a transaction under another producer epoch: the "
             "marker between them is missing here, and another replica may treat these records differently",

@@ -29,7 +29,7 @@ from krepair.rules.epochs import (
     merge_epochs,
     writes_epoch_zero,
 )
-from krepair.rules.model import LeftAlone, SegmentFacts
+from krepair.rules.model import SegmentFacts, Skipped
 
 LOADS_PAST_CLEANED_TAIL: Final = (2, 4, 0)
 _LOADED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
@@ -88,7 +88,7 @@ def why_not_rolled(topic: str, version: Version) -> str:
     return f"it gets no new segment: {who}, and before 2.4 loading {topic} could loop forever (KAFKA-9065)"
 
 
-class PointLine(NamedTuple):
+class RecoveryPointFacts(NamedTuple):
     """Facts about a partition and its recovery point entry that are known before a log is read.
 
     Attributes:
@@ -108,32 +108,30 @@ class PointLine(NamedTuple):
     damaged: bool
 
 
-def why_point_stays(line: PointLine) -> LeftAlone | None:
+def why_recovery_point_stays(line: RecoveryPointFacts) -> Skipped | None:
     """Return why a recovery point must not advance, whatever the log holds; None if it may."""
     if line.special is not None:
         name, kind = line.special
         text = f"{name}: a regular file was expected, found a {kind}"
-        return LeftAlone("special-file", text, damaged=True)
+        return Skipped("special-file", text, damaged=True)
     if line.untouched:
         return left_to("untouched", line.untouched, line.first)
     # A start loads a -delete or -future folder by the same entry: an advanced point would skip that log's recovery.
     if line.marked:
-        return LeftAlone(
-            "marked-folder", f"{line.marked[0]} has the same line in {RECOVERY_POINT_CHECKPOINT}"
-        )
+        return Skipped("marked-folder", f"{line.marked[0]} has the same line in {RECOVERY_POINT_CHECKPOINT}")
     if not line.is_file:
-        return LeftAlone("special-file", f"{RECOVERY_POINT_CHECKPOINT} is no regular file")
+        return Skipped("special-file", f"{RECOVERY_POINT_CHECKPOINT} is no regular file")
     if line.damaged:
         return left_to("checkpoint", f"{RECOVERY_POINT_CHECKPOINT} is damaged", "checkpoints")
     return None
 
 
-def left_to(code: str, why: str, fix: str = "") -> LeftAlone:
+def left_to(code: str, why: str, fix: str = "") -> Skipped:
     """Return the reason for skipping a partition, with the command of the fix that comes first."""
-    return LeftAlone(code, why, Next.of("plan", LOG_DIR, "--fix", fix, out=PLAN) if fix else NOTHING)
+    return Skipped(code, why, Next.of("plan", LOG_DIR, "--fix", fix, out=PLAN) if fix else NOTHING)
 
 
-def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> LeftAlone | None:
+def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> Skipped | None:
     """Return why damage prevents the recovery of these logs; None if they have none but a torn tail.
 
     Args:
@@ -151,7 +149,7 @@ def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> LeftAlone | N
     return None
 
 
-def why_ends_differ(segments: Sequence[SegmentFacts], log_start: int) -> LeftAlone | None:
+def why_ends_differ(segments: Sequence[SegmentFacts], log_start: int) -> Skipped | None:
     """Return why the end of a log is in doubt, or None.
 
     A recovery point past the end does not: a start recovers the last segment then.
@@ -177,7 +175,7 @@ class EpochsAfter(NamedTuple):
         entries: entries after the recovery; None if the file stays as it is.
     """
 
-    left: LeftAlone | None = None
+    left: Skipped | None = None
     entries: tuple[EpochEntry, ...] | None = None
 
 

@@ -73,7 +73,7 @@ class JudgedFiles(NamedTuple):
     at_end: bool
 
 
-class Forgotten(NamedTuple):
+class StaleTransactions(NamedTuple):
     """Snapshot with stale open transactions, which the log no longer has.
 
     Attributes:
@@ -119,10 +119,10 @@ class SnapshotFacts(NamedTuple):
     forgets: bool = False
     left: str = ""
     unread: tuple[str, str] = ("", "")
-    forgotten: tuple[Forgotten, ...] = ()
+    forgotten: tuple[StaleTransactions, ...] = ()
 
     @property
-    def rewritten(self) -> tuple[Forgotten, ...]:
+    def rewritten(self) -> tuple[StaleTransactions, ...]:
         """Snapshots with stale open transactions that stay, with these transactions ended."""
         wrong = {file.name for file, _ in self.judged.wrong}
         return tuple(forgotten for forgotten in self.forgotten if forgotten.file.name not in wrong)
@@ -143,7 +143,7 @@ class SnapshotFacts(NamedTuple):
         return segment_name(self.log_end, ".snapshot")
 
 
-def judge_files(
+def judge_snapshots(
     files: Sequence[SnapshotFile], bases: Sequence[int], log_start: int, log_end: int
 ) -> JudgedFiles:
     """Find the snapshots that must not stay.

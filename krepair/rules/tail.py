@@ -12,9 +12,9 @@ from typing import Final, Literal, NamedTuple
 from krepair.formats.filenames import log_name
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.rules.damage import Damaged, Loss
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import Skipped
 
-TailWay = Literal["excise", "broker"]
+TailMode = Literal["excise", "broker"]
 _SHOWN_AT_MOST: Final = 20
 _FEW: Final = 5
 
@@ -90,7 +90,7 @@ class TailChoice(NamedTuple):
     cuts: tuple[LogCut, ...] = ()
     aside: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
-    left: LeftAlone | None = None
+    left: Skipped | None = None
 
 
 class LogEnd(NamedTuple):
@@ -110,7 +110,7 @@ class LogEnd(NamedTuple):
 
 
 def choose_cuts(
-    damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str], way: TailWay
+    damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str], way: TailMode
 ) -> TailChoice:
     """Choose the bytes that are removed.
 
@@ -138,11 +138,11 @@ def choose_cuts(
     return TailChoice(tuple(cuts), aside, tuple(notes), _waits(damages, consents, way))
 
 
-def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailWay) -> LeftAlone | None:
+def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailMode) -> Skipped | None:
     whole = next((damage for damage in damages if damage.why_not_alone), None)
     if whole is not None and way == "excise":
         consent = ("--accept-data-loss", whole.consent)
-        return LeftAlone(
+        return Skipped(
             "damage",
             f"{log_name(whole.base_offset)} at position {whole.range.start}: {whole.why_not_alone}",
             Next.of("plan", LOG_DIR, "--fix", "tail=broker", *consent, out=PLAN),
@@ -153,7 +153,7 @@ def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailWay) 
         return None
     more = f" and {len(missing) - _FEW} more" if len(missing) > _FEW else ""
     words = (word for consent in missing[:_FEW] for word in ("--accept-data-loss", consent))
-    return LeftAlone(
+    return Skipped(
         "damage",
         f"damage that is not a torn tail waits for a consent: {', '.join(missing[:_FEW])}{more}",
         Next.of("plan", LOG_DIR, "--fix", "tail", *words, out=PLAN),

@@ -17,7 +17,7 @@ from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text
 from krepair.loading.next_start import LoadedLog
 from krepair.logdir.values import LogDir
-from krepair.rules.checkpoints import LineDecision
+from krepair.rules.checkpoints import EntryDecision
 from krepair.start.findings import Starting
 from krepair.start.folders import marked_forecast
 from krepair.start.line import ForecastLine
@@ -86,7 +86,7 @@ def _of_metadata(folder: str, *, cuts: bool) -> ForecastLine:
     return ForecastLine(partition=folder, expected="start", text=explanation)
 
 
-def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
+def _emptied(line: ForecastLine, start: EntryDecision) -> ForecastLine:
     """Return the line of a partition whose log start is past its log end: every segment is deleted.
 
     Source: ``deleteSegmentsIfLogStartGreaterThanLogEnd``.

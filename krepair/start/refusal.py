@@ -23,7 +23,7 @@ from krepair.formats.filenames import (
     REPLICATION_CHECKPOINT,
 )
 from krepair.logdir.values import LogDir, OffsetCheckpoint, Partition
-from krepair.rules.checkpoints import LineDecision
+from krepair.rules.checkpoints import EntryDecision
 from krepair.rules.compaction import LARGEST_LOG_BYTES
 from krepair.rules.epochs import Recorded
 from krepair.start.folders import marked_refusals, names_without_an_offset
@@ -58,7 +58,7 @@ class RootFacts(NamedTuple):
     checkpoints: tuple[CheckpointFacts, ...]
     metadata: Metadata
 
-    def log_starts_past_end(self) -> tuple[LineDecision, ...]:
+    def log_starts_past_end(self) -> tuple[EntryDecision, ...]:
         """Return the checkpoint entries past a log end, which make a broker delete the whole partition."""
         return tuple(
             line

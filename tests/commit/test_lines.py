@@ -12,7 +12,7 @@ from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import FileState
 from krepair.errors import RefusedError, StalePlanError
 from krepair.plan.model import ChangeLines, KeepOriginal, PartitionPlan
-from krepair.rules.checkpoint_lines import ChangedLine
+from krepair.rules.changed_entries import ChangedLine
 from tests.commit.scene import PLAN_ID, UnsyncedDisk, put
 
 POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"

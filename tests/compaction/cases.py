@@ -65,7 +65,7 @@ def made(root: Path, *segments: Segment, policy: MarkerPolicy = BASE, bases: Seq
 
 def left(found: Compacted) -> list[int]:
     """Offsets of the records below the bound that are left."""
-    end = found.done.decision.span.end_offset
+    end = found.done.decision.cleanable.end_offset
     return [
         record.offset
         for base, log in found.logs.items()

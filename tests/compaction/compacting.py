@@ -32,7 +32,7 @@ from krepair.rewrite.compaction.tasks import stage_compacted
 from krepair.rewrite.segments.stage import finish
 from krepair.rules.compaction import secret_of
 from krepair.rules.grouping import index_bytes_at_most
-from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy, SegmentFacts
+from krepair.rules.model import GroupDecision, MarkerPolicy, SegmentFacts, Skipped
 from krepair.scan.scan import scan
 from tests.places import place_of
 
@@ -47,7 +47,7 @@ class Compacted:
         logs: base offset -> bytes of every ``.log`` of the partition afterwards.
     """
 
-    compaction: Compaction | LeftAlone
+    compaction: Compaction | Skipped
     prepared: Prepared
     logs: dict[int, bytes] = field(default_factory=dict)
 
@@ -98,7 +98,7 @@ def compacted(
     secret = secret_of(facts.summary.headers for facts in segments)
     prepared = prepare(engine, [CompactionInput(place_of(folder), segments, policy, secret)], scratch)
     outcome = decide_compaction(engine, prepared)[0]
-    if isinstance(outcome, LeftAlone) or not stage:
+    if isinstance(outcome, Skipped) or not stage:
         return Compacted(outcome, prepared[0])
     target = folder / "krepair~test"
     target.mkdir()
@@ -190,7 +190,7 @@ def proven(
         scratch: folder for what does not fit into memory.
         elsewhere: logs of other replicas.
     """
-    done, bound = found.done, found.prepared.bound
+    done, bound = found.done, found.prepared.compaction_range
     assert bound is not None
     horizon = dict(
         zip((facts.base_offset for facts in found.prepared.span), bound.drop_unstamped, strict=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import Skipped
 from tests import builders, codecs, naive
 from tests.builders import Batch, data
 from tests.codecs import PACK
@@ -34,7 +34,7 @@ def refused(root: Path, raw: bytes, codec: int = 0) -> str:
     """Why a partition with this batch at offset 1 is left alone whole; its file and position are named."""
     first, packed = batch(0, "z"), codecs.packed(raw, codec)
     found = made(root, [first, replace(batch(1, "a", "b"), raw=packed)], [batch(3, "a")])
-    assert isinstance(found.compaction, LeftAlone)
+    assert isinstance(found.compaction, Skipped)
     assert (found.compaction.code, found.compaction.damaged) == ("compacted-content", True)
     assert f"{LOG}, position {len(first.raw)}:" in found.compaction.why
     assert found.logs == {}

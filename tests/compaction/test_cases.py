@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import Skipped
 from tests import builders, codecs, naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.codecs import PACK
@@ -20,7 +20,7 @@ from tests.compaction.compacting import Compacted, compacted
 
 def shapes(found: Compacted) -> list[tuple[int, str]]:
     """(base offset, kind) of the batches below the bound."""
-    end = found.done.decision.span.end_offset
+    end = found.done.decision.cleanable.end_offset
     return [
         (one.base_offset, one.kind)
         for base, log in found.logs.items()
@@ -105,12 +105,12 @@ def test_case_7_a_transaction_over_segments_and_one_that_is_open_at_the_bound(tm
         [commit(6, pid=2, timestamp=OLD)],
         policy=replace(BASE, producer_expiry_ms=10**9),
     )
-    assert found.done.decision.span.limit == "active segment"
+    assert found.done.decision.cleanable.limit == "active segment"
     assert left(found) == [0, 5]
     other = made(
         tmp_path / "open", [batch(0, "a"), batch(1, "a")], [batch(2, "a", pid=1, txn=True)], [batch(3, "a")]
     )
-    assert (other.done.decision.span.limit, left(other)) == ("open transaction", [1])
+    assert (other.done.decision.cleanable.limit, left(other)) == ("open transaction", [1])
 
 
 def test_case_8_keys_of_users_that_look_like_those_of_markers_take_no_marker_away(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_case_21_a_wrong_checksum_leaves_the_partition_alone_with_the_position(t
     first, second = batch(0, "a"), batch(1, "a")
     raw = second.raw[:-1] + b"?"
     found = made(tmp_path, [first, replace(second, raw=raw)])
-    assert isinstance(found.compaction, LeftAlone)
+    assert isinstance(found.compaction, Skipped)
     assert (found.compaction.code, f"position {len(first.raw)}" in found.compaction.why) == ("damage", True)
 
 
@@ -283,7 +283,7 @@ def test_case_24_a_segment_with_records_younger_than_the_lag_ends_the_span(tmp_p
         [batch(3, "a", timestamp=ancient)],
         policy=policy,
     )
-    assert (found.done.decision.span.limit, left(found)) == ("min.compaction.lag.ms", [0])
+    assert (found.done.decision.cleanable.limit, left(found)) == ("min.compaction.lag.ms", [0])
 
 
 @pytest.mark.parametrize("checkpoint", [-1, 1, 10**9])
@@ -311,7 +311,7 @@ def test_case_27_records_below_the_log_start_are_compacted_like_all_others(tmp_p
 def test_case_28_a_tombstone_above_a_damaged_segment_stays_with_all_else(tmp_path: Path) -> None:
     damaged = batch(0, "a")
     found = made(tmp_path, [replace(damaged, raw=damaged.raw[:-1] + b"?")], [batch(1, "a-"), batch(2, "b")])
-    assert isinstance(found.compaction, LeftAlone)
+    assert isinstance(found.compaction, Skipped)
 
 
 def test_case_29_a_commit_in_a_transaction_competes_by_the_offset_of_its_record(tmp_path: Path) -> None:

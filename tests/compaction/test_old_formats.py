@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from krepair.formats import message_set as ms
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import Skipped
 from tests import encoders
 from tests.builders import NOW_MS, Batch, LogDir, data
 from tests.compaction.compacting import Compacted, compacted
@@ -38,13 +38,13 @@ def test_a_message_of_an_old_format_leaves_the_partition_alone_and_is_named(
     first = data(0, 1)
     old = wrapper(1, magic) if wrapped else plain(1, magic=magic)
     found = left(tmp_path, [first, old], [data(2, 1)], [data(3, 1)]).compaction
-    assert isinstance(found, LeftAlone)
+    assert isinstance(found, Skipped)
     assert (found.code, found.damaged) == ("compacted-old-format", False)
     assert f"00000000000000000000.log, position {len(first.raw)}: a message of v0 or v1" in found.why
 
 
 def test_one_in_the_active_segment_is_not_looked_at(tmp_path: Path) -> None:
-    assert not isinstance(left(tmp_path, [data(0, 2)], [plain(2)]).compaction, LeftAlone)
+    assert not isinstance(left(tmp_path, [data(0, 2)], [plain(2)]).compaction, Skipped)
 
 
 def test_the_verbs_leave_such_a_partition_as_it_is(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_result_in_which_this_is_wrong_is_refused(what: str, done: Done) -> No
 
 
 def test_a_tombstone_whose_horizon_has_not_passed_must_be_there(done: Done) -> None:
-    bound = done.ours.prepared.bound
+    bound = done.ours.prepared.compaction_range
     assert bound is not None
     object.__setattr__(bound, "drop_unstamped", (False,) * len(bound.drop_unstamped))
     assert "at offset 5, is gone" in done.problem()

@@ -14,7 +14,7 @@ from krepair.rewrite.compaction import log as compaction_log
 from krepair.rewrite.compaction import partitions as compaction
 from krepair.rewrite.compaction import proof as compaction_proof
 from krepair.rewrite.compaction import tasks as compaction_tasks
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import Skipped
 from tests import codecs, naive
 from tests.builders import NOW_MS, LogDir, Record, data
 from tests.compaction import histories, twin
@@ -61,7 +61,7 @@ def test_without_a_scratch_folder_the_partition_is_left_alone_and_says_why(tmp_p
     folder = made.fill(LogDir(tmp_path).partition("t")).write()
     segments, snapshots = naive.read_partition(folder)
     found = compacted(folder, policy_of(twin_rules(5), Held(tuple(segments), snapshots)))
-    assert isinstance(found.compaction, LeftAlone)
+    assert isinstance(found.compaction, Skipped)
     assert "a scratch folder is needed" in found.compaction.why
 
 

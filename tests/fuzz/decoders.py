@@ -53,7 +53,7 @@ from krepair.plan.model import (
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from krepair.rules.checkpoints import KINDS, mend_offsets
+from krepair.rules.checkpoints import KINDS, repair_offsets
 from krepair.rules.epochs import merge_epochs, read_recorded
 from tests import builders, codecs, encoders, old_messages
 from tests.encoders import encode_fields as encode
@@ -182,13 +182,13 @@ def offset_checkpoints(data: bytes) -> None:
         assert found.broker_reads
     ends = {(entry.topic, entry.partition): 10 for entry in found.entries[::2]}
     for kind in KINDS:
-        mended = mend_offsets(kind, decode_offsets(data), ends)
+        mended = repair_offsets(kind, decode_offsets(data), ends)
         assert all(decision.text for decision in mended.decisions)
         try:
             new = mended.data
         except UsageError:
             continue  # a topic name that no broker has
-        assert not mend_offsets(kind, decode_offsets(new), ends).needed
+        assert not repair_offsets(kind, decode_offsets(new), ends).needed
 
 
 def epoch_checkpoints(data: bytes) -> None:

@@ -161,7 +161,7 @@ def test_every_code_of_a_partition_left_alone_is_in_the_rules() -> None:
         call.args[0].value
         for module in (ROOT / "krepair").rglob("*.py")
         for call in ast.walk(ast.parse(module.read_text()))
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "LeftAlone"
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Skipped"
         if call.args and isinstance(call.args[0], ast.Constant)
     }
     assert len(codes) > 5
@@ -175,7 +175,7 @@ def test_every_code_that_a_plan_prints_can_be_explained() -> None:
         for call in ast.walk(ast.parse(module.read_text())):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
                 continue
-            if call.func.id == "LeftAlone" and isinstance(call.args[0], ast.Constant):
+            if call.func.id == "Skipped" and isinstance(call.args[0], ast.Constant):
                 skipped.add(call.args[0].value)
             codes = [one.value for one in call.keywords if one.arg == "code"]
             if call.func.id == "Risk" and codes and isinstance(codes[0], ast.Constant):

@@ -92,7 +92,7 @@ def test_a_swap_is_looked_at_completed_and_verified_by_tasks(tmp_path: Path, rea
     plan = make_plan(str(root), chosen)
     assert apply(plan, chosen).exit_code == ExitCode.DONE
     assert not verify_plan(plan, chosen).problems
-    assert {"look_at_swap", "stage_swap", "verify_swap"} <= reads.tasks
+    assert {"inspect_swap", "stage_swap", "verify_swap"} <= reads.tasks
     assert reads.bytes == {}
 
 
@@ -144,4 +144,4 @@ def test_indexes_and_logs_are_looked_at_made_and_verified_by_tasks(
     assert {type(change) for change in plan.partitions[0].changes} == {MendLog, ReplaceFile}
     assert apply(plan, chosen).exit_code == ExitCode.DONE
     assert not verify_plan(plan, chosen).problems
-    assert {"inspect", "map_damage", "make_mended"} <= reads.tasks
+    assert {"inspect", "map_damage", "write_repaired_log"} <= reads.tasks

@@ -37,7 +37,7 @@ from krepair.plan.model import MendLog, NewCompanion, Plan, RewriteSegments, Rol
 from krepair.plan.planfile import read_plan
 from krepair.plan.review import review
 from krepair.plan.short import _if_not_applied
-from krepair.rewrite.damage import MendedItem, MendedResult, make_mended
+from krepair.rewrite.damage import RepairedLogItem, RepairedLogResult, write_repaired_log
 from tests import builders
 from tests import builders as b
 from tests.commit.scene import UnsyncedDisk
@@ -227,15 +227,15 @@ def test_edited_plan_that_takes_whole_batches_for_a_torn_tail_is_refused(
         torn.flip(3, start + 80)
         plan = torn.plan(accepted_losses=("KR302:t-0:190",))
     view = read_log_dir(str(torn.root))
-    item = MendedItem(
+    item = RepairedLogItem(
         place=place_of(view, view.partitions[0]),
         base_offset=change.base_offset,
         size=change.size_before,
         without=((start, change.size_before),),
         interval_bytes=INTERVAL,
     )
-    made = travelled(make_mended, item)
-    assert isinstance(made, MendedResult)
+    made = travelled(write_repaired_log, item)
+    assert isinstance(made, RepairedLogResult)
     files = {one.name: one for one in plan.partitions[0].files}
     edited = replace(
         change,

@@ -15,7 +15,7 @@ from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED, is_freed_by_apply
 from krepair.plan.model import ChangeLines, FileFingerprint, KeepOriginal, PartitionPlan, Plan, Room, RootPlan
 from krepair.plan.planfile import kept_copy
 from krepair.plan.space import extra_space, plan_copy_bytes
-from krepair.rules.checkpoint_lines import ChangedLine
+from krepair.rules.changed_entries import ChangedLine
 from tests.plan.parts import MIB, part
 from tests.plan.plans import COMMIT, FACTS, fingerprint, policy
 

@@ -29,7 +29,7 @@ from krepair.plan.objection import OBJECTIONS
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.review import review
 from krepair.plan.space import with_figures
-from krepair.rules.checkpoint_lines import ChangedLine
+from krepair.rules.changed_entries import ChangedLine
 from tests.plan.plans import (
     DIGEST,
     FOLDER,

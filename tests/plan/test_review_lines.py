@@ -9,7 +9,7 @@ import pytest
 from krepair.plan.build import build_plan
 from krepair.plan.model import ChangeLines, KeepOriginal, NotReversible, Plan, RootPlan
 from krepair.plan.review import review
-from krepair.rules.checkpoint_lines import ChangedLine
+from krepair.rules.changed_entries import ChangedLine
 from tests.plan.plans import COMMIT, FACTS, check_begins, fingerprint, policy
 from tests.plan.reviewed_loss import FILES, FOLDER, partition_with
 

@@ -22,7 +22,7 @@ from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import Change, PartitionPlan, Plan
-from krepair.rewrite.damage import verify_mended_log
+from krepair.rewrite.damage import verify_repaired_log
 from krepair.rewrite.indexes.transactions import inspect_txn
 from tests import builders
 from tests.engine.travelled import travelled
@@ -74,7 +74,7 @@ class Applied:
 
 
 def _reads_logs(reading: SecondReading) -> bool:
-    return reading.reader in {verify_mended_log, inspect_txn}
+    return reading.reader in {verify_repaired_log, inspect_txn}
 
 
 def read(work: SecondReading) -> tuple[str, ...]:

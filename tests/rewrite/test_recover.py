@@ -21,7 +21,7 @@ from krepair.durable.tree import without_links
 from krepair.engine.items import ScanItem
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.rewrite import recovered
-from krepair.rewrite.indexes.segment import MendItem
+from krepair.rewrite.indexes.segment import RepairItem
 from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recovered
 from krepair.scan.scan import scan
 from krepair.scan.segment_files import regenerate_offset_and_time
@@ -68,7 +68,7 @@ class Segment:
         made = regenerate_offset_and_time(str(self.path), len(self.log), 0, self.interval)
         return {".index": made.index, ".timeindex": made.time_index}
 
-    def file(self, suffix: str, data: bytes) -> MendItem:
+    def file(self, suffix: str, data: bytes) -> RepairItem:
         """What makes one of the files anew, planned with these bytes."""
         name = f"{0:020d}{suffix}"
         change = replaced_file(
@@ -79,7 +79,7 @@ class Segment:
             size_after=len(data),
             digest_after=digest_bytes(data),
         )
-        return MendItem(
+        return RepairItem(
             place=self.place,
             change=change,
             base_offset=0,

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from krepair.engine.items import Place, ScanItem
-from krepair.rewrite.indexes.segment import Depth, InspectItem, LookItem, LookResult, inspect, look_at_segment
+from krepair.rewrite.indexes.segment import (
+    Depth,
+    InspectItem,
+    InspectSwapItem,
+    InspectSwapResult,
+    inspect,
+    inspect_with_swaps,
+)
 from krepair.scan.scan import scan
 from krepair.scan.segment_files import regenerate_offset_and_time
 from tests.builders import NOW_MS
@@ -56,7 +63,7 @@ def test_one_reading_tells_what_two_tell_whatever_the_log_and_its_indexes(
             made = index_of(kind, data, entry)
             if made is not None:
                 stem.with_suffix(suffix).write_bytes(made)
-        item = LookItem(
+        item = InspectSwapItem(
             scan=ScanItem(place=place, base_offset=0, size=len(log), now_ms=NOW_MS, high_watermark=2**63 - 1),
             inspect=InspectItem(
                 place=place,
@@ -68,33 +75,33 @@ def test_one_reading_tells_what_two_tell_whatever_the_log_and_its_indexes(
                 depth=depth,
             ),
         )
-        apart = LookResult(scan=scan(item.scan), inspect=inspect(item.inspect))
-        assert look_at_segment(item) == apart, (index, time_index, active, clean)
+        apart = InspectSwapResult(scan=scan(item.scan), inspect=inspect(item.inspect))
+        assert inspect_with_swaps(item) == apart, (index, time_index, active, clean)
 
 
 def test_what_cannot_be_read_is_told_of_scan_and_indexes(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     folder.mkdir()
     place = place_of(tmp_path / "t-0")
-    item = LookItem(
+    item = InspectSwapItem(
         scan=ScanItem(place=place, base_offset=0, size=100, now_ms=NOW_MS, high_watermark=0),
         inspect=InspectItem(
             place=place, base_offset=0, log_bytes=100, interval_bytes=INTERVAL, active=False, depth="check"
         ),
     )
-    found = look_at_segment(item)
+    found = inspect_with_swaps(item)
     assert (failure_of(found.scan), failure_of(found.inspect)) == ("unreadable", "unreadable")
     (folder / f"{0:020d}.log").mkdir()
-    assert failure_of(look_at_segment(item).inspect) == "unreadable"
+    assert failure_of(inspect_with_swaps(item).inspect) == "unreadable"
 
 
 def test_a_partition_of_another_host_is_read_by_neither(tmp_path: Path) -> None:
     place = Place(host="elsewhere", log_dir=str(tmp_path), log_dir_inode=1, folder="t-0")
-    item = LookItem(
+    item = InspectSwapItem(
         scan=ScanItem(place=place, base_offset=0, size=0, now_ms=NOW_MS, high_watermark=0),
         inspect=InspectItem(
             place=place, base_offset=0, log_bytes=0, interval_bytes=INTERVAL, active=False, depth="check"
         ),
     )
-    found = look_at_segment(item)
+    found = inspect_with_swaps(item)
     assert (failure_of(found.scan), failure_of(found.inspect)) == ("elsewhere", "elsewhere")

@@ -14,12 +14,12 @@ from krepair.formats.damage import Damage
 from krepair.kernels.scan import ScanInputs, scan_segment
 from krepair.rules.markers import decide
 from krepair.rules.model import (
-    LeftAlone,
     MarkerPolicy,
     NeedsRescan,
     PartitionDecision,
     ProducerSnapshotState,
     SegmentFacts,
+    Skipped,
 )
 from krepair.scan.segment_files import entry_pairs, pairs
 from tests import naive
@@ -131,7 +131,7 @@ def scan(segment: naive.Segment, policy: MarkerPolicy, protected: np.ndarray | N
 
 def decided(
     partition: Held, policy: MarkerPolicy, order: Sequence[int] | None = None
-) -> PartitionDecision | LeftAlone:
+) -> PartitionDecision | Skipped:
     """Scan, decide, scan again where asked for; ``order``: in which order segments are scanned."""
     facts: dict[int, SegmentFacts] = {}
     for place in order or range(len(partition.segments)):

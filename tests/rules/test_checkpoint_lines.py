@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
-from krepair.rules.checkpoint_lines import (
+from krepair.rules.changed_entries import (
     ChangedLine,
-    has_new_lines,
-    lines_between,
-    lines_in,
-    lines_left,
+    changed_entries,
+    entries_in,
+    entries_left,
+    has_new_entries,
     raised,
-    with_lines,
+    with_entries,
 )
 
 LOWER = ChangedLine("t", 0, 9, 5)
@@ -36,10 +36,10 @@ AFTER = file(t_0=5, z_0=1, u_0=3)
 
 
 def test_single_lines_change_and_all_others_stay_where_they_are() -> None:
-    assert with_lines(BEFORE, (LOWER, GONE, ADDED)) == AFTER
+    assert with_entries(BEFORE, (LOWER, GONE, ADDED)) == AFTER
     before, after = decode_offsets(BEFORE).entries, decode_offsets(AFTER).entries
-    assert lines_between(before, after) == (LOWER, GONE, ADDED)
-    assert lines_between(before, before) == ()
+    assert changed_entries(before, after) == (LOWER, GONE, ADDED)
+    assert changed_entries(before, before) == ()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_single_lines_change_and_all_others_stay_where_they_are() -> None:
     ],
 )
 def test_a_line_that_is_not_as_it_was_planned_changes_nothing(data: bytes, line: ChangedLine) -> None:
-    assert with_lines(data, (line,)) is None
+    assert with_entries(data, (line,)) is None
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ def test_a_line_that_is_not_as_it_was_planned_changes_nothing(data: bytes, line:
 def test_a_file_has_the_new_lines_only_if_each_partition_has_them_alone(
     data: bytes, lines: tuple[ChangedLine, ...], made: bool
 ) -> None:
-    assert has_new_lines(data, lines) == made
+    assert has_new_entries(data, lines) == made
 
 
 def test_between_two_runs_it_is_known_which_lines_are_changed_and_which_are_left() -> None:
     half = file(t_0=5, t_1=7)
     lines = (LOWER, GONE, ADDED)
-    assert lines_in(half, lines) == (LOWER,)
-    assert lines_left(half, lines) == (GONE, ADDED)
-    assert (lines_in(AFTER, lines), lines_left(AFTER, lines)) == (lines, ())
-    assert (lines_in(BEFORE, lines), lines_left(BEFORE, lines)) == ((), lines)
-    assert (lines_in(DAMAGED, lines), lines_left(DAMAGED, lines)) == ((), ())
+    assert entries_in(half, lines) == (LOWER,)
+    assert entries_left(half, lines) == (GONE, ADDED)
+    assert (entries_in(AFTER, lines), entries_left(AFTER, lines)) == (lines, ())
+    assert (entries_in(BEFORE, lines), entries_left(BEFORE, lines)) == ((), lines)
+    assert (entries_in(DAMAGED, lines), entries_left(DAMAGED, lines)) == ((), ())
 
 
 def test_a_line_is_raised_if_its_offset_grows_or_it_is_new() -> None:

@@ -13,7 +13,7 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
-from krepair.rules.checkpoints import KIND_OF, KINDS, CheckpointKind, LineReason, mend_offsets
+from krepair.rules.checkpoints import KIND_OF, KINDS, CheckpointKind, EntryReason, repair_offsets
 
 ENDS: dict[tuple[str, int], int | None] = {("a", 0): 100, ("a", 1): 50, ("b.c-d", 7): 0, ("hidden", 0): None}
 GOOD = b"0\n3\na 0 100\na 1 7\nb.c-d 7 0\n"
@@ -21,13 +21,13 @@ GOOD = b"0\n3\na 0 100\na 1 7\nb.c-d 7 0\n"
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_good_file_is_left_as_it_is(kind: CheckpointKind) -> None:
-    found = mend_offsets(kind, decode_offsets(GOOD), ENDS)
+    found = repair_offsets(kind, decode_offsets(GOOD), ENDS)
     assert (found.needed, found.data, found.decisions) == (False, GOOD, ())
 
 
 @pytest.mark.parametrize("data", [b"", b"0\n0\n"])
 def test_file_without_lines_needs_nothing(data: bytes) -> None:
-    assert mend_offsets(KINDS[0], decode_offsets(data), ENDS).needed is False
+    assert repair_offsets(KINDS[0], decode_offsets(data), ENDS).needed is False
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_file_without_lines_needs_nothing(data: bytes) -> None:
     ],
 )
 def test_offset_past_the_log_end_comes_down_to_where_nothing_is_lost(name: str, line: str) -> None:
-    found = mend_offsets(KIND_OF[name], decode_offsets(b"0\n2\na 0 100\na 1 51\n"), ENDS)
+    found = repair_offsets(KIND_OF[name], decode_offsets(b"0\n2\na 0 100\na 1 51\n"), ENDS)
     assert found.data == f"0\n{1 + bool(line)}\na 0 100\n{line}".encode()
-    assert [one.reason for one in found.past_end] == [LineReason.PAST_END]
+    assert [one.reason for one in found.past_end] == [EntryReason.PAST_END]
 
 
 @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ def test_offset_past_the_log_end_comes_down_to_where_nothing_is_lost(name: str, 
 def test_damaged_file_keeps_the_lines_that_can_be_right(
     kind: CheckpointKind, data: bytes, expected: bytes
 ) -> None:
-    found = mend_offsets(kind, decode_offsets(data), ENDS)
+    found = repair_offsets(kind, decode_offsets(data), ENDS)
     assert (found.data, found.needed) == (expected, data != expected)
 
 
 def test_damaged_file_names_the_partitions_whose_line_is_lost() -> None:
-    found = mend_offsets(KINDS[0], decode_offsets(b"0\n2\na 0 100\n\0\0\n"), ENDS)
+    found = repair_offsets(KINDS[0], decode_offsets(b"0\n2\na 0 100\n\0\0\n"), ENDS)
     assert found.without == (("a", 1), ("b.c-d", 7), ("hidden", 0))
 
 
@@ -104,7 +104,7 @@ TOPICS = st.sampled_from(["a", "b", "gone", "x y", "\x7f", "ü"])
 def test_mended_file_loads_never_rises_and_comes_to_rest(
     kind: CheckpointKind, data: bytes, ends: dict[tuple[str, int], int | None]
 ) -> None:
-    found = mend_offsets(kind, decode_offsets(data), ends)
+    found = repair_offsets(kind, decode_offsets(data), ends)
     loaded = decode_offsets(found.data)
     assert (loaded.entries, loaded.damage) == (found.entries, ())
     before: dict[tuple[str, int], set[int]] = {}
@@ -115,7 +115,7 @@ def test_mended_file_loads_never_rises_and_comes_to_rest(
         end = ends.get(key)
         assert entry.offset <= max(before[key])
         assert end is None or 0 <= entry.offset <= end
-    again = mend_offsets(kind, decode_offsets(found.data), ends)
+    again = repair_offsets(kind, decode_offsets(found.data), ends)
     assert (again.entries, again.needed) == (found.entries, False)
 
 
@@ -129,7 +129,7 @@ def test_line_within_its_log_is_never_touched(
     kind: CheckpointKind, offsets: dict[tuple[str, int], int]
 ) -> None:
     data = encode_offsets(CheckpointEntry(*key, offset) for key, offset in offsets.items())
-    found = mend_offsets(kind, decode_offsets(data), dict.fromkeys(offsets, 50))
+    found = repair_offsets(kind, decode_offsets(data), dict.fromkeys(offsets, 50))
     assert (found.data, found.needed) == (data, False)
 
 
@@ -155,7 +155,9 @@ def test_each_checkpoint_has_its_own_rule_and_word() -> None:
     ],
 )
 def test_line_that_cannot_be_is_told_with_both_sides(line: str, becomes: int | None, words: str) -> None:
-    found = mend_offsets(KIND_OF[RECOVERY_POINT_CHECKPOINT], decode_offsets(f"0\n1\n{line}\n".encode()), ENDS)
+    found = repair_offsets(
+        KIND_OF[RECOVERY_POINT_CHECKPOINT], decode_offsets(f"0\n1\n{line}\n".encode()), ENDS
+    )
     assert [one.text for one in found.decisions] == [words]
     assert [entry.offset for entry in found.entries] == ([] if becomes is None else [becomes])
     assert found.needed
@@ -163,13 +165,13 @@ def test_line_that_cannot_be_is_told_with_both_sides(line: str, becomes: int | N
 
 @pytest.mark.parametrize("line", ["a 0 0", "a 0 100", "b.c-d 7 0", "hidden 0 999999"])
 def test_line_at_a_limit_stays(line: str) -> None:
-    found = mend_offsets(KINDS[0], decode_offsets(f"0\n1\n{line}\n".encode()), ENDS)
+    found = repair_offsets(KINDS[0], decode_offsets(f"0\n1\n{line}\n".encode()), ENDS)
     assert (found.needed, found.decisions) == (False, ())
 
 
 def test_of_two_lines_of_a_partition_the_lower_stays_whichever_comes_first() -> None:
     for data in (b"0\n2\na 0 9\na 0 7\n", b"0\n2\na 0 7\na 0 9\n"):
-        found = mend_offsets(KINDS[0], decode_offsets(data), ENDS)
+        found = repair_offsets(KINDS[0], decode_offsets(data), ENDS)
         assert [tuple(entry) for entry in found.entries] == [("a", 0, 7)]
         assert [one.text for one in found.decisions] == [
             "a-0 at 9: another line of its partition; the line is removed"
@@ -180,6 +182,8 @@ def test_of_two_lines_of_a_partition_the_lower_stays_whichever_comes_first() -> 
 def test_lost_lines_are_named_only_of_a_damaged_file_that_should_have_one_of_each() -> None:
     healthy, damaged = b"0\n1\na 0 9\n", b"0\n2\na 0 9\n"
     without = (("a", 1), ("b.c-d", 7), ("hidden", 0))
-    assert mend_offsets(KIND_OF[RECOVERY_POINT_CHECKPOINT], decode_offsets(damaged), ENDS).without == without
-    assert mend_offsets(KIND_OF[RECOVERY_POINT_CHECKPOINT], decode_offsets(healthy), ENDS).without == ()
-    assert mend_offsets(KIND_OF[CLEANER_CHECKPOINT], decode_offsets(damaged), ENDS).without == ()
+    assert (
+        repair_offsets(KIND_OF[RECOVERY_POINT_CHECKPOINT], decode_offsets(damaged), ENDS).without == without
+    )
+    assert repair_offsets(KIND_OF[RECOVERY_POINT_CHECKPOINT], decode_offsets(healthy), ENDS).without == ()
+    assert repair_offsets(KIND_OF[CLEANER_CHECKPOINT], decode_offsets(damaged), ENDS).without == ()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from krepair.rules.markers import _rescan, decide, stage_inputs
-from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, ProducerSnapshotState
+from krepair.rules.model import MarkerPolicy, NeedsRescan, PartitionDecision, ProducerSnapshotState, Skipped
 from krepair.rules.producers import ProducerNeeds
 from tests.builders import NOW_MS, Batch, Partition, abort, commit, data, emptied
 from tests.rules.facts import POLICY, facts, partition, row, rows
@@ -190,7 +190,7 @@ def test_aborted_transaction_without_its_entry_leaves_the_partition_alone() -> N
     first, second, third = whole.segments
     bare = replace(whole, segments=(first, replace(second, txnindex=b""), third))
     found = decided(bare, UNLIMITED)
-    assert isinstance(found, LeftAlone)
+    assert isinstance(found, Skipped)
     assert found.code == "txnindex-disagrees"
     assert found.why.startswith(f"{10:020d}.txnindex: 1 aborted transaction(s)")
     assert str(found.next_command) == "krepair plan LOGDIR --fix index=regenerate --out PLAN"
@@ -205,7 +205,7 @@ def test_aborts_within_one_segment_without_entries_are_counted(count: int) -> No
     whole = holding(made)
     bare = replace(whole, segments=(replace(whole.segments[0], txnindex=b""), whole.segments[1]))
     found = decided(bare, UNLIMITED)
-    assert isinstance(found, LeftAlone)
+    assert isinstance(found, Skipped)
     assert f"{0:020d}.txnindex: {count} aborted" in found.why
 
 
@@ -246,9 +246,9 @@ def test_without_a_snapshot_the_scan_speaks_for_the_broker_too() -> None:
     unread = replace(POLICY, snapshot_offset=-1, snapshot=(state,))
     assert reasons(made, unread)[5] == ["K01", "K07"]
     read = decision(made, replace(unread, snapshot_offset=0))
-    assert (read.span.limit, read.active_producers) == ("open transaction", 2)
+    assert (read.cleanable.limit, read.active_producers) == ("open transaction", 2)
     alone = decision(made, unread)
-    assert (alone.span.limit, alone.active_producers) == ("active segment", 1)
+    assert (alone.cleanable.limit, alone.active_producers) == ("active segment", 1)
 
 
 def test_figures_of_the_whole_are_told() -> None:
@@ -302,13 +302,13 @@ def test_damage_and_a_wrong_snapshot_are_told_before_anything_is_decided() -> No
     whole = holding(made)
     state = ProducerSnapshotState(7, 0, 5, NOW_MS, -1)
     found = decided(whole, replace(POLICY, snapshot_offset=20, snapshot=(state,)))
-    assert isinstance(found, LeftAlone)
+    assert isinstance(found, Skipped)
     assert found.code == "snapshot-disagrees"
     torn = replace(
         whole, segments=(replace(whole.segments[0], log=whole.segments[0].log[:-1]), whole.segments[1])
     )
     broken = decided(torn, POLICY)
-    assert isinstance(broken, LeftAlone)
+    assert isinstance(broken, Skipped)
     assert (broken.code, broken.damaged) == ("damage", True)
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from krepair.rules.markers import StageInputs, stage_inputs
-from krepair.rules.model import LeftAlone, PartitionDecision
+from krepair.rules.model import PartitionDecision, Skipped
 from tests import naive
 from tests.builders import NOW_MS
 from tests.rules.scanned import Held, decided, held, policy_of, scan
@@ -60,10 +60,10 @@ def by_segment(outcome: naive.Outcome) -> dict[int, dict[str, int]]:
     return out
 
 
-def assert_alike(ours: PartitionDecision | LeftAlone, twin: naive.Outcome, partition: Held) -> None:
+def assert_alike(ours: PartitionDecision | Skipped, twin: naive.Outcome, partition: Held) -> None:
     assert isinstance(ours, PartitionDecision), ours
     first = partition.segments[0].base_offset
-    assert ours.span.end_offset == (twin.span_end if ours.outcomes else first)
+    assert ours.cleanable.end_offset == (twin.span_end if ours.outcomes else first)
     assert {
         o.base_offset: {tally.reason: tally.batches for tally in o.reasons} for o in ours.outcomes
     } == by_segment(twin)
@@ -221,7 +221,7 @@ def test_segments_joined_at_their_borders_decide_as_one_big_segment_does(
         case = joined(partition, cut)
         ours = decided(case, policy_of(given_rules, case))
         assert isinstance(ours, PartitionDecision)
-        skip_unless(ours.span.limit == "active segment")
+        skip_unless(ours.cleanable.limit == "active segment")
         tally: dict[str, tuple[int, int]] = {}
         for outcome in ours.outcomes:
             for counted in outcome.reasons:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from krepair.formats.broker_version import Version
-from krepair.rules.model import GroupDecision, LeftAlone, ProducerSnapshotState
+from krepair.rules.model import GroupDecision, ProducerSnapshotState, Skipped
 from krepair.rules.open_snapshot import why_a_start_would_fail
 from tests.rules.facts import POLICY
 
@@ -34,7 +34,7 @@ def asked(
     changed: tuple[GroupDecision, ...] = (group(200, 299),),
     version: Version = (2, 2, 1),
     clean: bool = True,
-) -> LeftAlone | None:
+) -> Skipped | None:
     policy = replace(POLICY, snapshot_offset=snapshot_offset, snapshot=(producer(-1), producer(first)))
     return why_a_start_would_fail("t-0", policy, LOG_END, changed, version=version, clean_shutdown=clean)
 

@@ -16,18 +16,18 @@ from krepair.rules.epochs import read_recorded
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import (
     EpochsAfter,
-    PointLine,
+    RecoveryPointFacts,
     choose_epochs,
     epochs_after_recovery,
     floor_of,
     why_damage_stays,
     why_ends_differ,
     why_not_rolled,
-    why_point_stays,
+    why_recovery_point_stays,
 )
 from tests.rules.facts import facts
 
-FINE = PointLine(special=None, untouched="", first="", marked=(), is_file=True, damaged=False)
+FINE = RecoveryPointFacts(special=None, untouched="", first="", marked=(), is_file=True, damaged=False)
 
 
 def damaged(*, torn: bool) -> Damaged:
@@ -65,11 +65,11 @@ def with_epochs(base: int, last: int, *epoch_starts: tuple[int, int]) -> Segment
 def test_each_thing_that_is_wrong_keeps_the_recovery_point_where_it_is(
     known: dict[str, Any], code: str, said: str
 ) -> None:
-    left = why_point_stays(FINE._replace(**known))
+    left = why_recovery_point_stays(FINE._replace(**known))
     assert left is not None
     assert left.code == code
     assert said in left.why
-    assert why_point_stays(FINE) is None
+    assert why_recovery_point_stays(FINE) is None
 
 
 def test_a_recovery_begins_with_the_segment_that_holds_the_recovery_point() -> None:

@@ -22,7 +22,7 @@ from krepair.rules.snapshots import (
     SnapshotReason,
     StateRules,
     expiry_of,
-    judge_files,
+    judge_snapshots,
 )
 from tests.builders import NOW_MS, Batch, Replay, joined
 from tests.kernels.scanning import scan_bytes
@@ -119,7 +119,7 @@ def file(offset: int, *, damage: Damage | None = None) -> SnapshotFile:
 
 def judged(files: list[SnapshotFile], log_start: int = 0) -> tuple[list[tuple[int, str]], int, bool]:
     """Of a log of segments 0, 100 and 200 that ends at 250."""
-    found = judge_files(files, [0, 100, 200], log_start, 250)
+    found = judge_snapshots(files, [0, 100, 200], log_start, 250)
     wrong = [(one.offset, reason.name) for one, reason in found.wrong]
     return wrong, found.base.offset if found.base else -1, found.at_end
 
@@ -148,7 +148,7 @@ def seen(
 ) -> SnapshotFacts:
     """Of a log of segments 0, 100 and 200, with bytes ready for the log end."""
     files = tuple(file(offset, damage=DAMAGED if offset in damaged else None) for offset in offsets)
-    found = judge_files(files, [0, 100, 200], log_start, log_end)
+    found = judge_snapshots(files, [0, 100, 200], log_start, log_end)
     values: dict[str, object] = {"data": b"new"}
     return SnapshotFacts(files, (0, 100, 200), log_start, log_end, found, **(values | fields))  # type: ignore[arg-type]
 
@@ -188,11 +188,11 @@ def test_snapshot_at_the_log_end_has_twenty_digits() -> None:
 
 def test_offsets_between_the_last_two_bases_are_usual_and_below_only_bases_are() -> None:
     assert judged([file(99), file(100), file(101), file(199)]) == ([(99, "OF_NO_SEGMENT")], 199, False)
-    one = judge_files([file(5), file(9)], [0], 6, 20)
+    one = judge_snapshots([file(5), file(9)], [0], 6, 20)
     assert (one.wrong, one.base) == ((), file(9))
-    assert judge_files([file(20)], [0], 0, 20).at_end
-    assert judge_files([file(21)], [0], 0, 20).wrong == ((file(21), SnapshotReason.PAST_END),)
-    two = judge_files([file(7)], [0, 10], 0, 20)
+    assert judge_snapshots([file(20)], [0], 0, 20).at_end
+    assert judge_snapshots([file(21)], [0], 0, 20).wrong == ((file(21), SnapshotReason.PAST_END),)
+    two = judge_snapshots([file(7)], [0, 10], 0, 20)
     assert two.wrong == ()
 
 

@@ -25,7 +25,7 @@ from krepair.rules.tail import (
     LogEnd,
     TailChoice,
     TailLog,
-    TailWay,
+    TailMode,
     choose_cuts,
     notes_on_end,
     parts_of_consent,
@@ -73,7 +73,7 @@ def logs(*maps: DamageMap | None, listed: int = -1) -> DamagedLogs:
     return DamagedLogs("t-0", segments, known, len(maps) if listed < 0 else listed)
 
 
-def chosen(of: DamagedLogs, *consents: str, way: TailWay = "excise", names: int = 1) -> TailChoice:
+def chosen(of: DamagedLogs, *consents: str, way: TailMode = "excise", names: int = 1) -> TailChoice:
     listed = [one._replace(names=names) for one in LISTED[: len(of.segments)]]
     return choose_cuts(damages_of(of, Written(0 if way == "excise" else 2**62)), listed, consents, way)
 

@@ -16,7 +16,7 @@ from tests.torture.kills import PREFACE
 from tests.torture.programme import IN_THE_GATE, ROOT, of_scenes, run_part, run_script, wrong_of
 from tools.torture import faults
 from tools.torture.faults import Control, Fault, Kind, Mode
-from tools.torture.runs import Step, Wanted, inline, installed_command, judge_files, parse_step
+from tools.torture.runs import Step, Wanted, inline, installed_command, judge_snapshots, parse_step
 from tools.torture.scenes import POINTS, SCENES, Seen, Tree, build, every_keep, look
 from tools.torture.state import State
 
@@ -127,9 +127,9 @@ def test_a_line_of_a_checkpoint_is_old_or_new_and_none_is_anything_else() -> Non
 
     wanted = Wanted(root("0\n1\nr 0 10\n"), root("0\n2\na 0 20\nr 0 40\n"), {}, {}, {})
     for lines in ("0\n1\nr 0 40\n", "0\n2\na 0 20\nr 0 10\n"):
-        assert not judge_files(root(lines), wanted)
+        assert not judge_snapshots(root(lines), wanted)
     for found in (root("0\n1\nr 0 39\n"), root("0\n0\n"), root("0\n1\nr 0 40\n", 1), {}):
-        assert judge_files(found, wanted)
+        assert judge_snapshots(found, wanted)
 
 
 def test_state_is_kept_per_unit_and_begun_anew_for_another_source(tmp_path: Path) -> None:

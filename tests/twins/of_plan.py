@@ -25,8 +25,8 @@ from krepair.plan.facts import setting
 from krepair.plan.model import ChangeLines, MendLog, PartitionPlan, Plan, ReplaceFile
 from krepair.rules.checkpoints import KIND_OF
 from krepair.rules.epochs import writes_epoch_zero
-from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.snapshots import expiry_of
+from krepair.rules.stale_transactions import STALE_TRANSACTION
 from tests.twins.aborted import AbortedIndex, aborted_problems
 from tests.twins.checkpoints import changed_keys, checkpoint_problems, log_end_of
 from tests.twins.closed_snapshots import closed_problems
@@ -82,10 +82,15 @@ class _Partition:
         floor = floor_in(self.work, self.part) if change.rule == RECOVERED else -1
         if change.name == LEADER_EPOCH_CHECKPOINT:
             return epoch_problems(data, self._epochs(change, max(floor, 0)))
-        if is_snapshot and change.rule == FORGOTTEN and self._kept(change.name).exists() and self.logs[1]:
+        if (
+            is_snapshot
+            and change.rule == STALE_TRANSACTION
+            and self._kept(change.name).exists()
+            and self.logs[1]
+        ):
             kept = self._kept(change.name).read_bytes()
             return closed_problems(data, kept, self.logs[0], self.staging.folder.tree)
-        if is_snapshot and change.rule != FORGOTTEN and self.logs[1]:
+        if is_snapshot and change.rule != STALE_TRANSACTION and self.logs[1]:
             clean = change.rule != RECOVERED and self.work.view.clean_shutdown
             since = INT64_MAX if clean else floor_in(self.work, self.part)
             return snapshot_problems(data, self._snapshot(change, since))

@@ -14,7 +14,7 @@ from krepair.durable.tree import without_links
 from krepair.formats import batch_v2, producer_snapshot
 from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.producer_snapshot import ProducerEntry
-from krepair.rules.checkpoints import KINDS, CheckpointKind, mend_offsets
+from krepair.rules.checkpoints import KINDS, CheckpointKind, repair_offsets
 from tests import builders, encoders, strategies
 from tests.builders import NOW_MS, abort, commit, data
 from tests.readings.scenes import FOLDER, applied, options
@@ -141,7 +141,7 @@ LINES = st.lists(
 @given(st.sampled_from(KINDS), LINES, st.integers(-1, 1), st.sampled_from(["\n", ""]))
 def test_any_checkpoint_of_the_root(kind: CheckpointKind, rows: list[str], more: int, end: str) -> None:
     old = ("\n".join(["0", str(len(rows) + more), *rows]) + end).encode()
-    new = mend_offsets(kind, decode_offsets(old), ENDS).data
+    new = repair_offsets(kind, decode_offsets(old), ENDS).data
     assert checkpoint_problems(kind.name, old, new, TOLD) == []
 
 

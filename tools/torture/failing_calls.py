@@ -34,8 +34,8 @@ from tools.torture.runs import (
     Wanted,
     case_folder,
     judge_end,
-    judge_files,
     judge_lock,
+    judge_snapshots,
     judge_unchanged,
     parse_steps,
     plainly,
@@ -128,7 +128,7 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             if not wrong and run.code == 0:
                 wrong = taken_for_durable(calls, placed.path)
             if not wrong and run.code and place == len(parsed) - 1:
-                wrong = judge_files(tree, wanted)
+                wrong = judge_snapshots(tree, wanted)
             if wrong:
                 break
             before = tree

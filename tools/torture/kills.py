@@ -21,8 +21,8 @@ from tools.torture.runs import (
     case_folder,
     find_wanted,
     judge_end,
-    judge_files,
     judge_lock,
+    judge_snapshots,
     judge_unchanged,
     memory_or,
     parse_steps,
@@ -146,7 +146,7 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
             if not wrong and run.code and not step.may_refuse:
                 wrong = f"{step.text} ended with {run.code}, it has to end with 0"
             if not wrong and run.code and place == len(parsed) - 1:
-                wrong = judge_files(tree, wanted)
+                wrong = judge_snapshots(tree, wanted)
             if wrong:
                 shown = "\n".join(str(each) for each in ended)
                 return Tried(sum(each.killed for each in ended), plainly(f"{wrong}\n{shown}", placed))

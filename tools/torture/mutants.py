@@ -1,7 +1,7 @@
 """Mutation testing: which small changes of the code does no test notice?
 
     python -m tools.torture --part mutants --samples 60             so many of each package, chosen by the seed
-    python -m tools.torture --replay mutants:krepair/rules/span.py#41
+    python -m tools.torture --replay mutants:krepair/rules/cleanable_range.py#41
 
 A mutant has one place of a module changed. The quick tests of its package run under it, in a process of their own,
 until one fails. Texts with a blank are messages and are not changed; nor are docstrings, annotations, ``assert`` and

@@ -488,7 +488,7 @@ def judge_lock(tree: Tree, wanted: Wanted) -> str:
     return ""
 
 
-def judge_files(tree: Tree, wanted: Wanted) -> str:
+def judge_snapshots(tree: Tree, wanted: Wanted) -> str:
     """Return faults of a tree with some changes made and others not: files that are neither old nor new.
 
     In a checkpoint of the root each partition has its line, which waits for the changes of that partition alone.
@@ -542,7 +542,7 @@ def judge_end(ended: Ended, tree: Tree, wanted: Wanted) -> str:
     elif visible(tree) == visible(wanted.purged):
         wrong = differences(without_lock(tree), without_lock(wanted.purged))
     else:
-        wrong = judge_files(tree, wanted)  # not everything of the plan was applied when purge came
+        wrong = judge_snapshots(tree, wanted)  # not everything of the plan was applied when purge came
     return f"{verb} ended with 0, but:\n{wrong}" if wrong else ""
 
 

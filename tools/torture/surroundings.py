@@ -36,7 +36,7 @@ from tools.torture.runs import (
     case_folder,
     find_wanted,
     judge_end,
-    judge_files,
+    judge_snapshots,
     parse_step,
 )
 from tools.torture.scenes import (
@@ -228,7 +228,7 @@ class Case:
                     return f"after {word}: {lost}"
             if how == "anew" and [path.name for path in (placed.path / name).iterdir()] != [f"{0:020d}.log"]:
                 return f"after {word}: the folder of the new topic was changed"
-        wrong = judge_files(
+        wrong = judge_snapshots(
             _without(look(placed.path), name),
             self.wanted._replace(
                 before=_without(self.wanted.before, name), applied=_without(self.wanted.applied, name)
@@ -301,7 +301,7 @@ class Case:
             ended = self.run(placed, "undo")
             wrong = judge_end(ended, look(placed.path), known.wanted)
             if not wrong and ended.code:
-                wrong = judge_files(look(placed.path), known.wanted)
+                wrong = judge_snapshots(look(placed.path), known.wanted)
             if wrong:
                 return wrong
         return ""

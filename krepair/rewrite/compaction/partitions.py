@@ -44,16 +44,16 @@ from krepair.rewrite.compaction.items import (
 )
 from krepair.rewrite.compaction.rows import BUCKETS, ROW_BYTES, RowFile, cut
 from krepair.rules.compaction import (
-    Bound,
+    CompactionRange,
     RecordTally,
-    bound_of,
     compacted_facts,
+    compaction_range_of,
     tally_of,
     tombstone_horizons,
     too_large,
 )
 from krepair.rules.markers import decide
-from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, SegmentFacts
+from krepair.rules.model import MarkerPolicy, NeedsRescan, PartitionDecision, SegmentFacts, Skipped
 from krepair.rules.outcome import TombstoneHorizon
 
 _INLINE_BYTES: Final = 64 << 20
@@ -90,7 +90,7 @@ class Prepared:
     """Input of the third wave for one partition.
 
     Attributes:
-        bound: compaction range, with what follows from the whole partition.
+        compaction_range: compaction range, with what follows from the whole partition.
         aborted: int64[N, 3], aborted transactions.
         stays: offsets of the last record of each key.
         held: those offsets whose key has an older record that stays, here or in another replica. A tombstone there
@@ -105,7 +105,7 @@ class Prepared:
     """
 
     partition: CompactionInput
-    bound: Bound | None = None
+    compaction_range: CompactionRange | None = None
     aborted: Int64s = field(default_factory=lambda: _NO_RANGES)
     stays: tuple[OffsetFile, ...] = ()
     held: tuple[OffsetFile, ...] = ()
@@ -114,20 +114,24 @@ class Prepared:
     keyless: dict[int, int] = field(default_factory=dict)
     planned: dict[int, OffsetFile] = field(default_factory=dict)
     noted: dict[int, Noted] = field(default_factory=dict)
-    problem: LeftAlone | None = None
+    problem: Skipped | None = None
     scratch: str = ""
 
     @property
     def span(self) -> tuple[SegmentFacts, ...]:
         """Segments in the compaction range."""
-        return self.partition.segments[: self.bound.span.segments] if self.bound is not None else ()
+        return (
+            self.partition.segments[: self.compaction_range.cleanable.segments]
+            if self.compaction_range is not None
+            else ()
+        )
 
     @property
     def follows_from_keys(self) -> bool:
         """True if nothing but the last record of each key, which every log shows, decides on its records."""
         return (
-            self.bound is not None
-            and not self.bound.transactions
+            self.compaction_range is not None
+            and not self.compaction_range.transactions
             and not self.partition.elsewhere
             and not len(self.partition.policy.held_markers)
             and not any(file.path or file.data for file in self.held)
@@ -171,17 +175,17 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
     """
     prepared = [Prepared(partition) for partition in partitions]
     for each in prepared:
-        bound = bound_of(each.partition.segments, each.partition.policy)
-        if isinstance(bound, LeftAlone):
-            each.problem = bound
+        compaction_range = compaction_range_of(each.partition.segments, each.partition.policy)
+        if isinstance(compaction_range, Skipped):
+            each.problem = compaction_range
         else:
-            each.bound = bound
+            each.compaction_range = compaction_range
     _find_aborted(
         engine,
         [
             partition
             for partition in prepared
-            if partition.bound and partition.bound.transactions and partition.span
+            if partition.compaction_range and partition.compaction_range.transactions and partition.span
         ],
     )
     _find_keys(engine, [partition for partition in prepared if partition.problem is None], scratch)
@@ -327,11 +331,11 @@ def _join_items(each: Prepared) -> Iterator[JoinItem]:
             )
 
 
-def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
+def _problem(result: Result, name: str, each: Prepared) -> Skipped | None:
     if result.problem:
         where = f"{name}, position {result.position}" if name else each.partition.place.folder
         too = "" if result.problem.endswith(TOO_LARGE) else "Kafka's cleaner would stop here too, so "
-        return LeftAlone(
+        return Skipped(
             "compacted-content",
             f"{where}: {result.problem}; {too}the partition is left alone whole",
             Next.of("check", LOG_DIR, "--deep"),
@@ -340,16 +344,16 @@ def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
     return _failed(result.failure, result.why) if result.failure else None
 
 
-def _failed(kind: FailureKind, why: str) -> LeftAlone:
+def _failed(kind: FailureKind, why: str) -> Skipped:
     # A rebuilt index would call all those records aborted.
     command = COMPARE_REPLICAS if kind == "txnindex-disagrees" else NOTHING
-    return LeftAlone(kind, why, command, damaged=kind == "unreadable")
+    return Skipped(kind, why, command, damaged=kind == "unreadable")
 
 
 # -- the third wave ---------------------------------------------------------------------------------
 def compact_item(each: Prepared, number: int, most_packed: int = 0) -> CompactItem:
     """Build the item that reads segment ``number`` of the range."""
-    assert each.bound is not None
+    assert each.compaction_range is not None
     facts, policy = each.partition.segments[number], each.partition.policy
     next_base = each.partition.segments[number + 1].base_offset
     return CompactItem(
@@ -359,8 +363,8 @@ def compact_item(each: Prepared, number: int, most_packed: int = 0) -> CompactIt
         size=facts.summary.file_size,
         now_ms=policy.now_ms,
         high_watermark=policy.high_watermark,
-        protected=each.bound.protected,
-        drop_unstamped=each.bound.drop_unstamped[number],
+        protected=each.compaction_range.protected,
+        drop_unstamped=each.compaction_range.drop_unstamped[number],
         aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
         stays=_stays(each, facts.base_offset, next_base),
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
@@ -398,10 +402,10 @@ class _Deciding:
     prepared: Prepared
     results: dict[int, CompactResult] = field(default_factory=dict)
     packed: int = 0
-    outcome: LeftAlone | None = None
+    outcome: Skipped | None = None
 
 
-def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Compaction | LeftAlone]:
+def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Compaction | Skipped]:
     """Decide on prepared partitions: exact sizes, groups, tallies.
 
     Args:
@@ -448,9 +452,9 @@ def _most_packed(partitions: int) -> int:
     return min(MOST_BYTES, _MOST_PACKED // max(partitions, 1))
 
 
-def _decide(deciding: _Deciding) -> Compaction | LeftAlone:
+def _decide(deciding: _Deciding) -> Compaction | Skipped:
     each = deciding.prepared
-    assert each.bound is not None
+    assert each.compaction_range is not None
     segments = tuple(
         _as_compacted(facts, deciding.results[facts.base_offset])
         if facts.base_offset in deciding.results
@@ -458,15 +462,15 @@ def _decide(deciding: _Deciding) -> Compaction | LeftAlone:
         for facts in each.partition.segments
     )
     policy = each.partition.policy
-    protected = np.array(each.bound.protected, np.int64).reshape(-1, 2)
+    protected = np.array(each.compaction_range.protected, np.int64).reshape(-1, 2)
     decision = decide(segments, policy, protected)
     if isinstance(decision, NeedsRescan) or (
-        isinstance(decision, PartitionDecision) and decision.span.segments != len(each.span)
+        isinstance(decision, PartitionDecision) and decision.cleanable.segments != len(each.span)
     ):
-        decision = LeftAlone(
+        decision = Skipped(
             "changed", "the partition changed while it was read", Next.of("plan", LOG_DIR, out=PLAN)
         )
-    if isinstance(decision, LeftAlone):
+    if isinstance(decision, Skipped):
         return decision
     return too_large(decision) or _compaction(deciding, decision)
 
@@ -485,7 +489,7 @@ def _summary(result: CompactResult) -> SegmentSummary:
 
 def _compaction(deciding: _Deciding, decision: PartitionDecision) -> Compaction:
     each = deciding.prepared
-    assert each.bound is not None
+    assert each.compaction_range is not None
     tallies: dict[int, RecordTally] = {}
     sources: dict[int, CompactedSource] = {}
     for facts in each.span:
@@ -513,7 +517,10 @@ def _compaction(deciding: _Deciding, decision: PartitionDecision) -> Compaction:
         tallies=tallies,
         keys=each.keys,
         horizons=tombstone_horizons(
-            each.partition.segments, list(tallies.values()), each.bound.span, each.partition.policy
+            each.partition.segments,
+            list(tallies.values()),
+            each.compaction_range.cleanable,
+            each.partition.policy,
         ),
         changed=changed,
     )
@@ -574,10 +581,12 @@ def stage_items(
 
 
 def scratch_bytes_at_most(partitions: Sequence[CompactionInput]) -> int:
-    """Bound the size in bytes of the scratch folder: the hash and offset of each record, and its offset once more.
+    """Return an upper bound of the scratch folder's size in bytes, known before anything is read.
+
+    The folder holds the hash and offset of each record, and each offset once more.
 
     A v2 record takes at least 7 bytes in a log, and a key that occurs twice in a table is in it once; so this is
-    usually far more than needed. It is known before anything is read.
+    usually far more than needed.
     """
     records = 0
     for partition in partitions:

@@ -1,6 +1,6 @@
 """Tasks on the index files of one segment: examine them, find a repair for each, build and verify the new bytes.
 
-``look_at_segment`` scans the log and compares the indexes with it in one reading.
+``inspect_with_swaps`` scans the log and compares the indexes with it in one reading.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class InspectItem(Struct, frozen=True, kw_only=True):
         return self.log_bytes
 
 
-class IndexMend(Struct, frozen=True, kw_only=True):
+class IndexRepair(Struct, frozen=True, kw_only=True):
     """Possible repair of one file.
 
     Attributes:
@@ -116,7 +116,7 @@ class InspectResult(Struct, frozen=True, kw_only=True):
     """
 
     problems: tuple[tuple[str, str, int, str], ...] = ()
-    mends: tuple[IndexMend, ...] = ()
+    mends: tuple[IndexRepair, ...] = ()
     unmended: str = ""
     has_index: bool = True
     padded: bool = False
@@ -177,7 +177,7 @@ class _Segment:
         self.largest = self.judged.audit.largest
         self.judged.finish(position, self.item.interval_bytes, whole=whole, clean=self.item.clean)
 
-    def result(self, mends: tuple[IndexMend, ...] = (), unmended: str = "") -> InspectResult:
+    def result(self, mends: tuple[IndexRepair, ...] = (), unmended: str = "") -> InspectResult:
         """Build the result of the examination."""
         times = self.files[TIME_INDEX]
         first = -1
@@ -199,7 +199,7 @@ class _Segment:
             needs_reading=not all(problem.tail for problem in self.problems),
         )
 
-    def mends(self) -> tuple[tuple[IndexMend, ...], str]:
+    def mends(self) -> tuple[tuple[IndexRepair, ...], str]:
         """Find the repair of each file with a problem, or the reason why there is none.
 
         No file of the active segment is cut: its last entries are not written yet, so a cut file would be judged as
@@ -231,8 +231,8 @@ class _Segment:
         return tuple(mends), ""
 
 
-def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, remade: bool) -> IndexMend:
-    return IndexMend(
+def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, remade: bool) -> IndexRepair:
+    return IndexRepair(
         suffix=suffix,
         method="regenerate" if remade else "truncate",
         size_before=size,
@@ -319,7 +319,7 @@ class FedInspection:
         return segment.result(*segment.mends())
 
 
-class MendItem(Struct, frozen=True, kw_only=True):
+class RepairItem(Struct, frozen=True, kw_only=True):
     """Item that rebuilds one replaced index file.
 
     Attributes:
@@ -342,14 +342,14 @@ class MendItem(Struct, frozen=True, kw_only=True):
     synced: bool = True
 
 
-class MendItems(Struct, frozen=True, kw_only=True):
+class RepairItems(Struct, frozen=True, kw_only=True):
     """Files that one reading of the log serves: both indexes of a segment, or a partition's transaction indexes.
 
     Attributes:
         items: at least one item, all of one partition, each file once.
     """
 
-    items: tuple[MendItem, ...]
+    items: tuple[RepairItem, ...]
 
     @property
     def bytes_to_read(self) -> int:
@@ -358,7 +358,7 @@ class MendItems(Struct, frozen=True, kw_only=True):
         return sum(size for _, size in first.segments) or first.log_bytes
 
 
-class MendResults(Struct, frozen=True, kw_only=True):
+class RepairResults(Struct, frozen=True, kw_only=True):
     """Problems of several files.
 
     Attributes:
@@ -371,7 +371,7 @@ class MendResults(Struct, frozen=True, kw_only=True):
 
 
 @shown("indexes")
-def mend_indexes(item: MendItems) -> tuple[Failed | None, ...]:
+def repair_indexes(item: RepairItems) -> tuple[Failed | None, ...]:
     """Rebuild index files, compare them with the plan and the log, and stage them, synced.
 
     Returns:
@@ -399,7 +399,7 @@ def mend_indexes(item: MendItems) -> tuple[Failed | None, ...]:
     )
 
 
-def staged_as_planned(item: MendItem, data: bytes, problem: str, untrue: str, tree: Tree) -> Failed | None:
+def staged_as_planned(item: RepairItem, data: bytes, problem: str, untrue: str, tree: Tree) -> Failed | None:
     """Stage one rebuilt file, synced, if it is the plan's and matches the log; else return the reason.
 
     Args:
@@ -420,11 +420,11 @@ def staged_as_planned(item: MendItem, data: bytes, problem: str, untrue: str, tr
     return None
 
 
-def _failed(item: MendItem, kind: FailureKind, text: str) -> Failed:
+def _failed(item: RepairItem, kind: FailureKind, text: str) -> Failed:
     return Failed(kind, f"{item.change.change_id}: {text}")
 
 
-def _unlike_planned(item: MendItem, data: bytes, problem: str) -> str:
+def _unlike_planned(item: RepairItem, data: bytes, problem: str) -> str:
     if not problem and digest_bytes(data) != item.change.digest_after:
         return "the rebuilt bytes are not those of the plan"
     return problem
@@ -434,11 +434,11 @@ def _suffix(change: ReplaceFile) -> str:
     return change.name[change.name.rindex(".") :]
 
 
-def _made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+def _made_again(items: Sequence[RepairItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
     """Rebuild each file, or return the reason why that is impossible; the log is read once for all of them."""
     made: dict[str, tuple[bytes, str]] = {}
-    from_log: list[MendItem] = []
-    aborts: list[MendItem] = []
+    from_log: list[RepairItem] = []
+    aborts: list[RepairItem] = []
     for item in items:
         if _suffix(item.change) == TXN_INDEX:
             aborts.append(item)
@@ -454,7 +454,7 @@ def _made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes,
     return made
 
 
-def _indexes_made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+def _indexes_made_again(items: Sequence[RepairItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
     first = items[0]
     look = InspectItem(
         place=first.place,
@@ -468,7 +468,7 @@ def _indexes_made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tupl
     return {item.change.name: (made.get(_suffix(item.change), b""), problem) for item in items}
 
 
-def _txn_made_again(items: Sequence[MendItem]) -> dict[str, tuple[bytes, str]]:
+def _txn_made_again(items: Sequence[RepairItem]) -> dict[str, tuple[bytes, str]]:
     bases = tuple(item.base_offset for item in items)
     result = inspect_txn(TxnItem(place=items[0].place, segments=items[0].segments, present=(), make=bases))
     made, why_not = {}, "the log is damaged before its end"
@@ -482,7 +482,7 @@ def _txn_made_again(items: Sequence[MendItem]) -> dict[str, tuple[bytes, str]]:
     }
 
 
-def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> tuple[dict[str, str], int]:
+def _untrue(made: Sequence[tuple[RepairItem, bytes]], tree: Tree) -> tuple[dict[str, str], int]:
     """Find contradictions of new bytes: a cut file is checked where it points to, a new one against the whole log.
 
     Returns:
@@ -509,7 +509,7 @@ def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> tuple[dict[st
     return problems_by_name, made[0][0].log_bytes if unchecked else 0
 
 
-def _is_true_at_its_places(item: MendItem, data: bytes, tree: Tree) -> bool:
+def _is_true_at_its_places(item: RepairItem, data: bytes, tree: Tree) -> bool:
     """Return whether a cut file is certainly right; if not, the whole log has to decide."""
     suffix = _suffix(item.change)
     stem, file = f"{item.place.path}/{offset_name(item.base_offset)}", IndexFile(len(data), data)
@@ -522,7 +522,7 @@ def _is_true_at_its_places(item: MendItem, data: bytes, tree: Tree) -> bool:
         return SpotCheck(descriptor, item.log_bytes, offsets, times).certain
 
 
-def _untrue_to_log(item: MendItem, contents: Mapping[str, bytes], tree: Tree) -> dict[str, str]:
+def _untrue_to_log(item: RepairItem, contents: Mapping[str, bytes], tree: Tree) -> dict[str, str]:
     """Return the first contradiction of each file of a segment by suffix, each judged as if it were alone."""
     none = IndexFile(0)
     files = {
@@ -543,7 +543,7 @@ def _untrue_to_log(item: MendItem, contents: Mapping[str, bytes], tree: Tree) ->
     return problems
 
 
-def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
+def _stage(item: RepairItem, data: bytes, disk: RealDisk) -> None:
     # A task that is run again meets what it made before.
     if disk.tree.is_there(item.target):
         disk.unlink(item.target)
@@ -551,14 +551,14 @@ def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
 
 
 @shown("verify")
-def verify_mended(item: MendItems) -> MendResults:
+def verify_repaired(item: RepairItems) -> RepairResults:
     """Verify replaced files in place: the plan's bytes and attributes, and entries that match the log."""
     tree, wrong = reached(item.items[0].place)
     if wrong:
-        return MendResults(results=(Failed("elsewhere", wrong),) * len(item.items))
+        return RepairResults(results=(Failed("elsewhere", wrong),) * len(item.items))
     done: dict[str, Failed | None] = {}
     read = 0
-    same: list[tuple[MendItem, bytes]] = []
+    same: list[tuple[RepairItem, bytes]] = []
     for file_item in item.items:
         try:
             data, text = _as_planned(file_item, tree)
@@ -576,10 +576,10 @@ def verify_mended(item: MendItems) -> MendResults:
             done[name] = _failed(file_item, "verify", text) if text else None
     except OSError as error:
         done |= {file_item.change.name: _failed(file_item, "unreadable", why(error)) for file_item, _ in same}
-    return MendResults(results=tuple(done[file_item.change.name] for file_item in item.items), bytes=read)
+    return RepairResults(results=tuple(done[file_item.change.name] for file_item in item.items), bytes=read)
 
 
-def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:
+def _as_planned(item: RepairItem, tree: Tree) -> tuple[bytes, str]:
     """Read a replaced file; return its bytes, and how it differs from the plan, or empty.
 
     Raises:
@@ -594,7 +594,7 @@ def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:
     return data, ""
 
 
-class LookItem(Struct, frozen=True, kw_only=True):
+class InspectSwapItem(Struct, frozen=True, kw_only=True):
     """Item that both scans and examines one segment.
 
     Attributes:
@@ -610,7 +610,7 @@ class LookItem(Struct, frozen=True, kw_only=True):
         return self.scan.bytes_to_read
 
 
-class LookResult(Struct, frozen=True, kw_only=True):
+class InspectSwapResult(Struct, frozen=True, kw_only=True):
     """Results of both; each holds its own failure."""
 
     scan: ScanResult | Failed
@@ -618,7 +618,7 @@ class LookResult(Struct, frozen=True, kw_only=True):
 
 
 @shown("scan")
-def look_at_segment(item: LookItem) -> LookResult:
+def inspect_with_swaps(item: InspectSwapItem) -> InspectSwapResult:
     """Scan one segment, and compare its indexes with the batches that the scan finds.
 
     A log in which the scan finds damage is read once more for its indexes: what precedes the damage tells about them.
@@ -626,13 +626,13 @@ def look_at_segment(item: LookItem) -> LookResult:
     tree, wrong = reached(item.scan.place)
     fed = None if wrong else _fed(item, tree)
     if fed is None:
-        return LookResult(scan=scan(item.scan), inspect=inspect(item.inspect))
+        return InspectSwapResult(scan=scan(item.scan), inspect=inspect(item.inspect))
     scanned = scan_below(tree, item.scan, fed.take)
     whole = isinstance(scanned, ScanResult) and scanned.summary.is_whole
-    return LookResult(scan=scanned, inspect=fed.result() if whole else inspect(item.inspect))
+    return InspectSwapResult(scan=scanned, inspect=fed.result() if whole else inspect(item.inspect))
 
 
-def _fed(item: LookItem, tree: Tree) -> FedInspection | None:
+def _fed(item: InspectSwapItem, tree: Tree) -> FedInspection | None:
     """Return the receiver of the scan's windows, None if the indexes need an examination of their own."""
     scanned, inspected = item.scan, item.inspect
     same = scanned.size == inspected.log_bytes and not scanned.without and scanned.from_offset <= 0

@@ -12,14 +12,14 @@ from krepair.formats.filenames import log_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import time_text
 from krepair.next_command import LOG_DIR, Next
-from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts, SpanDecision
+from krepair.rules.model import CleanableRange, MarkerPolicy, SegmentFacts, Skipped
 from krepair.rules.producers import ProducerStates
 from krepair.rules.reasons import LAG
 
 
-def decide_span(
+def find_cleanable_range(
     segments: Sequence[SegmentFacts], scan: ProducerStates, broker: ProducerStates, policy: MarkerPolicy
-) -> SpanDecision:
+) -> CleanableRange:
     """Find the segments that may be compacted.
 
     The cleanable range never contains the active segment. It ends at the base offset of the segment that holds the
@@ -79,14 +79,14 @@ def _lag_limit(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> list[t
     return []
 
 
-def _cut(segments: Sequence[SegmentFacts], offset: int, limit: str, text: str) -> SpanDecision:
+def _cut(segments: Sequence[SegmentFacts], offset: int, limit: str, text: str) -> CleanableRange:
     count = 0
     for place in range(len(segments) - 1):
         if segments[place + 1].base_offset > offset:
             break
         count += 1
     end = segments[count].base_offset
-    return SpanDecision(segments[0].base_offset, end, count, limit, text)
+    return CleanableRange(segments[0].base_offset, end, count, limit, text)
 
 
 NONE = "none"
@@ -94,11 +94,11 @@ NONE = "none"
 
 
 def horizon_choices(
-    segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy
+    segments: Sequence[SegmentFacts], cleanable: CleanableRange, policy: MarkerPolicy
 ) -> list[tuple[str, int, bool]]:
     """List all choices of the delete horizon: (name, epoch ms, True if the policy uses it)."""
-    in_span = segments[: span.segments]
-    filled = [segment for segment in in_span if segment.summary.batches] or list(in_span)
+    in_range = segments[: cleanable.segments]
+    filled = [segment for segment in in_range if segment.summary.batches] or list(in_range)
     newest = filled[-1].mtime_ms - policy.delete_retention_ms if filled else 0
     # the mtime of a segment may lie in the future
     newest = min(newest, policy.now_ms - policy.delete_retention_ms)
@@ -115,18 +115,18 @@ def horizon_choices(
     return [(name, max(horizon, 0), name == wanted) for name, horizon in choices]
 
 
-def chosen_horizon(segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy) -> int:
+def chosen_horizon(segments: Sequence[SegmentFacts], cleanable: CleanableRange, policy: MarkerPolicy) -> int:
     """Return the delete horizon that the policy uses, in epoch milliseconds."""
-    return next(horizon for _, horizon, chosen in horizon_choices(segments, span, policy) if chosen)
+    return next(horizon for _, horizon, chosen in horizon_choices(segments, cleanable, policy) if chosen)
 
 
-def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
+def first_problem(segments: Sequence[SegmentFacts]) -> Skipped | None:
     """Return the reason for skipping the partition, or None: an inactive segment is damaged, or two overlap."""
     for segment in segments:
         summary = segment.summary
         where = f"{log_name(segment.base_offset)}, position {summary.valid_bytes}"
         if segment is not segments[-1] and not summary.is_whole:
-            return LeftAlone(
+            return Skipped(
                 "damage", f"{where}: {summary.damage_text}", Next.of("check", LOG_DIR), damaged=True
             )
     # Overlapping segments that become one would give the new log offsets that go back.
@@ -136,5 +136,5 @@ def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
                 f"{log_name(segment.base_offset)}: a last offset below {after.base_offset}, where the next segment "
                 f"begins, was expected, found {segment.summary.last_offset}"
             )
-            return LeftAlone("overlap", text, Next.of("check", LOG_DIR), damaged=True)
+            return Skipped("overlap", text, Next.of("check", LOG_DIR), damaged=True)
     return None

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-FORGOTTEN: Final = "KR505"
+STALE_TRANSACTION: Final = "KR505"
 """Finding code of a transaction that a snapshot keeps open although the log no longer has it."""

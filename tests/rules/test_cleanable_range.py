@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from krepair.formats.java_numbers import INT64_MAX
+from krepair.rules.cleanable_range import find_cleanable_range, first_problem, horizon_choices
 from krepair.rules.compaction import RecordTally, tombstone_horizons
-from krepair.rules.model import MarkerPolicy, SegmentFacts, SpanDecision
+from krepair.rules.model import CleanableRange, MarkerPolicy, SegmentFacts
 from krepair.rules.producers import ProducerStates
-from krepair.rules.span import decide_span, first_problem, horizon_choices
 from tests.builders import NOW_MS
 from tests.rules.facts import POLICY, facts
 
@@ -33,14 +33,16 @@ def span(
     scan: ProducerStates | None = None,
     broker: ProducerStates | None = None,
     **policy: Any,
-) -> SpanDecision:
-    return decide_span(segments or SEGMENTS, scan or states(), broker or states(), replace(POLICY, **policy))
+) -> CleanableRange:
+    return find_cleanable_range(
+        segments or SEGMENTS, scan or states(), broker or states(), replace(POLICY, **policy)
+    )
 
 
 def test_active_segment_is_never_in_the_span() -> None:
     found = span()
-    assert found == SpanDecision(0, 30, 3, "active segment", "the active segment begins there")
-    assert span([facts(5)]) == SpanDecision(5, 5, 0, "active segment", "the active segment begins there")
+    assert found == CleanableRange(0, 30, 3, "active segment", "the active segment begins there")
+    assert span([facts(5)]) == CleanableRange(5, 5, 0, "active segment", "the active segment begins there")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_segment_without_timestamps_is_as_old_as_its_file() -> None:
 
 
 def choices(segments: list[SegmentFacts], policy: MarkerPolicy) -> dict[str, tuple[int, bool]]:
-    found = horizon_choices(segments, decide_span(segments, states(), states(), policy), policy)
+    found = horizon_choices(segments, find_cleanable_range(segments, states(), states(), policy), policy)
     assert len(found) == len({name for name, _, _ in found})
     return {name: (horizon, chosen) for name, horizon, chosen in found}
 
@@ -183,7 +185,7 @@ TALLY = RecordTally(
 
 def test_what_goes_with_a_horizon_is_counted_with_its_bytes() -> None:
     segments = [facts(0, mtime_ms=NOW_MS - 5000), facts(10, mtime_ms=NOW_MS - 1000), facts(20)]
-    span = SpanDecision(0, 20, 2, "", "")
+    span = CleanableRange(0, 20, 2, "", "")
     found = {one.name: one for one in tombstone_horizons(segments, [TALLY, TALLY], span, POLICY)}
     assert found.keys() >= {"unlimited", "none"}
     assert (found["unlimited"].dropped, found["unlimited"].dropped_bytes) == (10, 640)
@@ -207,5 +209,5 @@ def test_of_any_tallies_bytes_go_with_their_tombstones() -> None:
             for _ in range(3)
         ]
         segments = [facts(10 * place, mtime_ms=NOW_MS - chance.randrange(10**6)) for place in range(4)]
-        for one in tombstone_horizons(segments, tallies, SpanDecision(0, 30, 3, "", ""), POLICY):
+        for one in tombstone_horizons(segments, tallies, CleanableRange(0, 30, 3, "", ""), POLICY):
             assert one.dropped_bytes == 7 * one.dropped, one

@@ -25,7 +25,7 @@ class ChangedLine(Struct, frozen=True):
     new: int | None
 
 
-def lines_between(
+def changed_entries(
     before: Sequence[CheckpointEntry], after: Iterable[CheckpointEntry]
 ) -> tuple[ChangedLine, ...]:
     """Return the entries that differ, in the order of ``before``.
@@ -44,7 +44,7 @@ def lines_between(
     return (*lines, *added)
 
 
-def with_lines(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
+def with_entries(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
     """Apply changes to a file, and keep all other entries as they are.
 
     Args:
@@ -68,7 +68,7 @@ def with_lines(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
     return encode_offsets(tuple(CheckpointEntry(*place, offset) for place, offset in offsets.items()))
 
 
-def has_new_lines(data: bytes, lines: Iterable[ChangedLine]) -> bool:
+def has_new_entries(data: bytes, lines: Iterable[ChangedLine]) -> bool:
     """Return whether the file has all these changes; a damaged file has none of them."""
     offsets = _offsets_in(data)
     return offsets is not None and all(_is_new(offsets, line) for line in lines)
@@ -93,7 +93,7 @@ def raised(lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
     return tuple(line for line in lines if line.new is not None and (line.old is None or line.new > line.old))
 
 
-def lines_in(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
+def entries_in(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
     """Return the changes that the file already has; none for a damaged file."""
     offsets = _offsets_in(data)
     if offsets is None:
@@ -101,7 +101,7 @@ def lines_in(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ..
     return tuple(line for line in lines if _is_new(offsets, line))
 
 
-def lines_left(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
+def entries_left(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
     """Return the changes that the file does not have yet; none for a damaged file."""
     offsets = _offsets_in(data)
     if offsets is None:
