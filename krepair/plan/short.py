@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import RULES, Severity
+from krepair.formats.broker_version import why_not_tried
 from krepair.formats.words import count_text, few, names_text, time_text
 from krepair.next_command import NOTHING, PLAN, Next
 from krepair.plan.change_words import by_kind
@@ -45,7 +46,7 @@ from krepair.plan.view import (
 from krepair.rules.evidence import DESCRIBE
 from krepair.rules.reasons import LAG, Reason, Verdict, reason_text
 
-ROWS: Final = 24
+ROWS: Final = 28
 WIDTH: Final = 80
 OR_UNTIL: Final = "or until a broker changes a file that this plan changed"
 """Limit of undo before purge: undo compares the files that the plan changed, and no others."""
@@ -53,9 +54,15 @@ UNTIL: Final = f"until purge, {OR_UNTIL}"
 
 _GAP: Final = 2
 """Spaces between a label and its text."""
-_AFTER_A_START: Final = "after a start of the broker only for partitions whose files it has not changed"
+_AFTER_A_START: Final = "after a start, only for partitions that the broker left unchanged"
 """Partitions that can still be undone then: each is checked by itself."""
 _BY_TIME: Final = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
+_UNPROVED: Final = {
+    "only-replica": "that no other replica exists",
+    "as-broker": "that no replica was away for longer than delete.retention.ms",
+    "in-sync": "that the other replicas' logs hold the same: only whether they are in sync was asked",
+}
+"""Kind of evidence -> what it leaves without a proof."""
 _STAYS, _LAST = 0, 9
 _FEWEST: Final = 3
 """Least number of rows of a label before the last ones are only counted."""
@@ -243,8 +250,13 @@ def _rows(plan: Plan, context: PageContext) -> Iterator[_Row]:
         yield from _space_and_time(plan, context)
     for consent in consents_of(plan):
         yield _Row("Consent", _consent_text(consent))
-    yield from _risks(plan)
+    risks = tuple(_risks(plan))
+    if changes and not risks:
+        yield _Row("Risk", f"none known{' except that of the consent' if consents_of(plan) else ''}", 3)
+    yield from risks
     yield from _proofs(plan)
+    if changes:
+        yield _Row("Unproved", _unproved_text(plan))
     yield from _left(plan, context)
     yield from _what_more(plan, context)
     yield from _ways_back(context, changes)
@@ -282,6 +294,7 @@ def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
         removed = ", ".join((*_batches_that_go(plan), *files))
         # No figure is ever cut; how many partitions change is in the last line, too.
         yield _Row("Changes", f"{removed}, in {where}", _STAYS, removed)
+        yield _Row("Lost", _lost_text(plan, changes))
     stays = _what_stays(plan)
     if stays:
         sizes = "; ".join(stays)
@@ -335,6 +348,25 @@ def _records_by_key(plan: Plan) -> int:
     return sum(keys.superseded + keys.tombstones_dropped + keys.aborted for keys in compactions)
 
 
+def _lost_text(plan: Plan, changes: Sequence[Change]) -> str:
+    """Describe which records nobody can read any more after the plan, and which of them a consent names."""
+    lost = [change.records_lost for change in changes]
+    known, by_key = sum(max(count, 0) for count in lost), _records_by_key(plan)
+    parts = []
+    if any(lost):
+        count = f"{known:,} or more records" if min(lost) < 0 else count_text(known, "record")
+        parts.append(f"{count} at the offsets that the consent names")
+    if by_key:
+        parts.append(
+            f"{count_text(by_key, 'record')} by key: older values, tombstones past their time, aborted records"
+        )
+    if parts:
+        return "; ".join(parts)
+    if any(change.decides_on for change in changes):
+        return "no record: the removed batches and markers hold none"
+    return "no record"
+
+
 def _what_stays(plan: Plan) -> dict[str, str]:
     """Return the markers that stay: amount -> reason."""
     unknown: Counter[str] = Counter()
@@ -362,8 +394,12 @@ def _space_and_time(plan: Plan, context: PageContext) -> Iterator[_Row]:
     disk = context.observed
     if isinstance(disk, str):
         looks = f"{disk}; apply looks first"
+        needed = plan.peak_extra_bytes
         yield _Row(
-            "Fits", f"{looks}. It needs {size_text(plan.peak_extra_bytes)} more while it runs", 2, looks
+            "Fits",
+            f"{looks}. It needs {_needs_text(plan, needed)}",
+            2,
+            f"{looks}. It needs {size_text(needed)} more while it runs",
         )
     elif disk.fits:
         yield _Row(
@@ -378,6 +414,12 @@ def _space_and_time(plan: Plan, context: PageContext) -> Iterator[_Row]:
     yield _Row("Down", f"{time} for apply and verify, plus stop and start", 2)
 
 
+def _needs_text(plan: Plan, needed_bytes: int) -> str:
+    """Describe what apply needs, and why that is more than the bytes that change."""
+    block = size_text(plan.policy.block_bytes)
+    return f"{size_text(needed_bytes)} more while it runs (new files, journal, folders: blocks of {block})"
+
+
 def _without_room(plan: Plan) -> int:
     """Return how many partitions wait for room."""
     return sum(partition.code == NO_ROOM for partition in plan.partitions)
@@ -387,7 +429,7 @@ def _fits_text(plan: Plan, disk: DiskObservation, context: PageContext) -> str:
     free = f"{size_text(max(disk.free_bytes, 0))} are free"
     if disk.root_bytes:
         free += f" for users, {size_text(disk.root_bytes)} for root: run apply as root"
-    needs = f"apply needs {size_text(disk.needed_bytes)} more while it runs; {free}"
+    needs = f"apply needs {_needs_text(plan, disk.needed_bytes)}; {free}"
     waiting = _without_room(plan)
     if not waiting:
         return f"{'yes, for root' if disk.root_bytes else 'yes'}: {needs}"
@@ -445,6 +487,24 @@ def _proofs(plan: Plan) -> Iterator[_Row]:
     for why, count in reasons.most_common(1):
         others = f"; and {len(reasons) - 1:,} more such answers" if len(reasons) > 1 else ""
         yield _Row("Proof", f"{_partitions(count)}: {why}{others}", 3)
+
+
+def _unproved_text(plan: Plan) -> str:
+    """List what the plan rests on and nobody has proved: statements about other replicas, and the next start."""
+    kinds = {
+        partition.evidence.kind for partition in plan.changing if isinstance(partition.evidence, Evidence)
+    }
+    parts = [text for kind, text in _UNPROVED.items() if kind in kinds]
+    if plan.policy.assume_high_watermark:
+        parts.append("that other replicas have this log to its end")
+    if plan.policy.accepted_losses:
+        parts.append("that no other replica still has what is lost")
+    version = plan.policy.broker_version
+    broker = f"broker {version}" if version else "your broker"
+    known = why_not_tried(version) if version else "its --broker-version was not given"
+    why = "; ".join(filter(None, (known, "no broker was started; verify reads all new files again")))
+    parts.append(f"that {broker} starts on the result ({why})")
+    return "; ".join(parts)
 
 
 def _left(plan: Plan, context: PageContext) -> Iterator[_Row]:
@@ -520,7 +580,7 @@ def _ways_back(context: PageContext, changes: Sequence[Change]) -> Iterator[_Row
     if not changes:
         return
     if context.lack is None:
-        yield _Row("Why", _if_not_applied(changes), 6)
+        yield _Row("Why", _if_not_applied(changes), _LAST)
     freed = list(filter(is_freed_by_apply, changes))
     never = [change for change in changes if isinstance(change.undo, NotReversible)]
     if freed:
@@ -529,7 +589,8 @@ def _ways_back(context: PageContext, changes: Sequence[Change]) -> Iterator[_Row
         yield _Row("No undo", f"{_of_all(never, changes)}: {never[0].undo.why}")  # type: ignore[union-attr]
     if len(freed) + len(never) < len(changes) and context.lack is None:
         undo = typable(Next.of("undo", context.path))
-        yield _Row("Undo", f"{undo}, until purge; {_AFTER_A_START}", 1, undo)
+        way = f"{undo}, with the broker stopped, until purge: every byte comes back"
+        yield _Row("Undo", f"{way}. It needs a few free blocks; {_AFTER_A_START}", _STAYS, way)
 
 
 def _of_all(some: Sequence[Change], changes: Sequence[Change]) -> str:

@@ -1,7 +1,7 @@
 """Screens of the verbs, stored as text of 80 columns; KREPAIR_WRITE_SCREENS=1 writes them again.
 
-``check``, ``plan``, ``verify``, ``apply``, ``undo`` and ``purge`` fit 24 lines for any number of partitions, and 12
-where all went well.
+``check``, ``verify``, ``apply``, ``undo`` and ``purge`` fit 24 lines for any number of partitions, and 12 where all
+went well. A plan, which answers seven questions, fits ``ROWS``.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from krepair.ops.show import show_view
 from krepair.ops.transactions import OpenInLog, TransactionsReport
 from krepair.options import Options
 from krepair.plan.planfile import seal
+from krepair.plan.short import ROWS
 from krepair.plan.view import View, unbroken
 from krepair.rules.replicas import model as m
 from tests.cli.reported import column, summary
@@ -368,7 +369,7 @@ def _as_kept(text: str) -> str:
 def test_the_screen_is_the_one_that_was_read_and_agreed_on(verb: str, count: int) -> None:
     view = VIEWS[verb](count)
     _is_as_kept(f"{verb}-{count}", _as_kept(on_screen(view, 80)))
-    for width, rows in ((80, 24), (100, 40)):
+    for width, rows in ((80, ROWS if verb == "plan" else 24), (100, 40)):
         lines = on_screen(view, width).splitlines()
         assert [line for line in lines if len(line) > width and not is_whole(line)] == []
         if verb not in PAGES | LISTS:

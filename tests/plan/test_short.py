@@ -26,7 +26,7 @@ from krepair.plan.model import (
 from krepair.plan.planfile import seal
 from krepair.plan.render import plan_view
 from krepair.plan.risks import consents_of
-from krepair.plan.short import DiskObservation
+from krepair.plan.short import ROWS, DiskObservation
 from krepair.plan.view import PARTS, View, wrapped
 from tests.cli.page_reader import PageReader
 from tests.pages import facts, words_of
@@ -75,10 +75,10 @@ def rows_of(page: str, width: int = 80) -> int:
 @pytest.mark.parametrize(("count", "width"), [*product(COUNTS[:2], (80, 100)), (COUNTS[2], 80)])
 def test_it_fits_a_screen_for_any_number_of_partitions(count: int, width: int) -> None:
     for plan, most in (
-        (good_plan(*map(changing, range(count))), 24),
+        (good_plan(*map(changing, range(count))), ROWS),
         # Each kind of consent at once: what they say is never cut.
-        (everything(count), 34),
-        (everything(count, "t" * 200), 40),
+        (everything(count), 43),
+        (everything(count, "t" * 200), 50),
     ):
         page = short(plan)
         assert rows_of(on_screen(page, width), width) <= most, on_screen(page, width)
@@ -150,6 +150,50 @@ def test_losses_are_counted_in_the_last_line_and_named_in_a_consent() -> None:
     assert CONSENT in facts(page.sections[0])["Consent"]
 
 
+ANSWERS = ("Changes", "Lost", "Fits", "Frees", "Down", "Risk", "Unproved", "Undo")
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_the_seven_questions_each_have_a_row_however_many_partitions_there_are(count: int) -> None:
+    rows = facts(short(good_plan(*map(numbered, range(count)))).sections[0])
+    assert set(ANSWERS) <= rows.keys()
+    assert rows["Lost"] == "no record: the removed batches and markers hold none"
+    assert "blocks of 4.0 KiB" in rows["Fits"]
+    assert "with the broker stopped, until purge" in rows["Undo"]
+
+
+def test_what_is_lost_is_counted_and_the_consent_is_named() -> None:
+    rows = facts(short(lossy()).sections[0])
+    assert re.match(r"\d+ records? at the offsets that the consent names$", rows["Lost"])
+    assert rows["Unproved"].startswith("that no other replica still has what is lost; ")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("", "that your broker starts on the result (its --broker-version was not given; no broker was "),
+        (
+            "2.2.1",
+            "that broker 2.2.1 starts on the result (no broker was started; verify reads all new files ",
+        ),
+        ("9.0.0", "that broker 9.0.0 starts on the result (later than 4.4.0, the latest that was tried; no "),
+    ],
+)
+def test_nobody_has_proved_the_next_start(version: str, said: str) -> None:
+    plan = good_plan(numbered(0), broker_version=version)
+    assert said in facts(short(plan).sections[0])["Unproved"]
+
+
+@pytest.mark.parametrize("kind", ["--only-replica", "--as-broker", "--assume-high-watermark"])
+def test_each_word_of_a_person_is_unproved(kind: str) -> None:
+    said = {
+        "--only-replica": "that no other replica exists",
+        "--as-broker": "that no replica was away for longer than delete.retention.ms",
+        "--assume-high-watermark": "that other replicas have this log to its end",
+    }[kind]
+    assert said in facts(short(given(kind)).sections[0])["Unproved"]
+
+
 def test_what_has_no_undo_is_told_with_the_first_partitions() -> None:
     (change,) = numbered(0).changes
     freed = replace(change, undo=FreeWhenVerified())
@@ -195,7 +239,7 @@ def test_what_to_do_where_a_plan_does_not_fit_is_never_cut() -> None:
     full = DiskObservation(0, 1 << 30, lines, (Next.read("krepair plan X --keep auto"),), fits=False)
     page = plan_view(plan, page_context_of(plan, "p")._replace(observed=full)).short
     assert facts(page.sections[0])["Space"] == " ".join(lines)
-    assert rows_of(on_screen(page, 80)) <= 25
+    assert rows_of(on_screen(page, 80)) <= ROWS + 2
 
 
 def test_a_plan_that_changes_nothing_says_so_last_and_does_not_offer_to_apply() -> None:
