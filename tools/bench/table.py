@@ -74,7 +74,9 @@ HEAD: Final = (
     "| | unit | CPU seconds | per CPU second | per second | per second, cold cache | readings of the logs |\n"
     "|---|---|---:|---:|---:|---:|---:|"
 )
-RATIO_HEAD: Final = "| times as fast as the other program | " + " | ".join(MEASURES) + " |\n|---|---:|---:|---:|"
+RATIO_HEAD: Final = (
+    "| times as fast as the other program | " + " | ".join(MEASURES) + " |\n|---|---:|---:|---:|"
+)
 
 
 def _shown(value: float | None, form: str) -> str:
