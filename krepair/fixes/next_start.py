@@ -15,7 +15,7 @@ from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
 from krepair.engine.items import Failed
 from krepair.fixes.analysis import NEXT_START, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, log_start_left, place_of
-from krepair.fixes.logs import LogPart, parts_after
+from krepair.fixes.logs import LogPart, parts_after, read_last_logs
 from krepair.fixes.producers_at_end import read_snapshot_file
 from krepair.formats import producer_snapshot
 from krepair.formats.batch_v2 import LOG_OVERHEAD, MAGIC
@@ -59,6 +59,7 @@ def simulate_next_starts(
         whole: True to replay the producers up to the log end, too, as they may make a start fail.
     """
     versions = _versions(context)
+    _find_ends_below_log_starts(context, analyses)
     chosen: list[tuple[PartitionAnalysis, _Files]] = []
     for analysis in analyses:
         wanted = _StartAsked(len(analysis.changes), analysis.log is not None, whole)
@@ -71,6 +72,20 @@ def simulate_next_starts(
     starts = _simulated(context, [files for _, files in chosen], versions, whole=whole)
     for (analysis, _), start in zip(chosen, starts, strict=True):
         analysis.put(NEXT_START, start)
+
+
+def _find_ends_below_log_starts(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
+    """Read the active segments of logs that may end below a recorded log start, which ``checkpoints`` then removes."""
+    starts = context.view.log_start.offsets if "checkpoints" in context.options.fixes else {}
+    doubted = [
+        analysis
+        for analysis in analyses
+        if analysis.log is None and analysis.log_end < 0 and analysis.partition.segments
+        if starts.get(analysis.partition.key, 0) > analysis.partition.segments[-1].base_offset
+    ]
+    for analysis, facts in read_last_logs(context, doubted):
+        if not facts.summary.damage:
+            analysis.log_end = facts.end_offset
 
 
 def _simulated(

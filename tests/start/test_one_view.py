@@ -203,3 +203,17 @@ def test_no_index_is_made_for_one_of_two_segments_that_a_clean_start_recovers(
             "would forget all producers, as it recovers 00000000000000000000.log only"
             in plan.partitions[0].why
         )
+
+
+def test_a_snapshot_is_made_for_the_start_after_checkpoints_of_this_plan_removes_a_log_start_past_the_end(
+    tmp_path: Path,
+) -> None:
+    """The fix snapshots reads no log for that, so it has to ask for the log end."""
+    path = written(tmp_path, clean=True, log_start=30)
+    snapshot(path, 24).write_bytes(b"")
+    alone = VERBS.planned(path, fixes=("snapshots",))
+    assert (changes(alone), "first --fix checkpoints" in str(alone.partitions[0])) == ([], True)
+    plan = VERBS.planned(path, fixes=("snapshots", "checkpoints"))
+    assert [change.change_id for change in changes(plan)] == [f"{FOLDER}/{snapshot(path, 24).name}"]
+    made = there_and_back(path, plan)[snapshot(path, 24)]
+    assert len(made) > len(b"")
