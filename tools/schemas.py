@@ -10,20 +10,16 @@ from typing import Any
 import msgspec
 
 from krepair.cli.views.writers import DOCUMENT_VERSION, ErrorBody, Head
+from krepair.commit.reports import ApplyReport, KeptReport
+from krepair.findings.reports import CheckReport
 from krepair.look.dump.record import FORMAT_VERSION as DUMP_VERSION
 from krepair.ops.compare import CompareReport
 from krepair.ops.diff import PlanDiff
 from krepair.ops.explain import Row
 from krepair.ops.facts import FactsReport
 from krepair.ops.groups import GroupsReport
-from krepair.ops.reports import (
-    ApplyReport,
-    CheckReport,
-    KeptReport,
-    VerifyEachReport,
-    VerifyReport,
-)
 from krepair.ops.transactions import TransactionsReport
+from krepair.ops.verify import VerifyEachReport, VerifyReport
 from krepair.ops.warm import WarmReport
 from krepair.plan.document import PlanDocument
 from krepair.plan.model import FORMAT_VERSION as PLAN_VERSION

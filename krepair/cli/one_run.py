@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from krepair.cli.incident import Incident
-    from krepair.ops.reports import ApplyReport, CheckReport
+    from krepair.commit.reports import ApplyReport
+    from krepair.findings.reports import CheckReport
     from krepair.plan.model import Plan
     from krepair.plan.view import View
 
@@ -227,7 +228,7 @@ def carry_out(
         typer.Exit: always, with the report's exit code, unless there is an error.
     """
     from krepair.cli.views.reports import apply_view
-    from krepair.ops.show import check_digest
+    from krepair.plan.commands import check_digest
     from krepair.plan.planfile import read_plan
 
     with without_plan_file(verb, path):
@@ -276,7 +277,7 @@ def run_on_plan(
     Raises:
         typer.Exit: always, unless there is an error.
     """
-    from krepair.ops.show import options_of
+    from krepair.plan.commands import options_of
 
     incident = None
     if verb in CHANGING_VERBS:
@@ -290,7 +291,7 @@ def run_on_plan(
 
 def _with_others(report: ApplyReport) -> ApplyReport:
     """Point the next command to other plans' backups if undo or purge found nothing of this plan."""
-    from krepair.ops import kept
+    from krepair.commit import kept
 
     idle = not report.bytes_freed and all(
         result.outcome in {"already", "purged"} for result in report.results
@@ -320,31 +321,38 @@ def is_log_dir(target: str, plan_id: str) -> bool:
     return False
 
 
+def list_kept(verb: Verb, log_dir: str, options: Options) -> NoReturn:
+    """List the plans that a verb could act on in a log directory; the verb itself is not loaded.
+
+    Raises:
+        typer.Exit: always, unless there is an error.
+    """
+    from krepair.cli.views.reports import kept_view
+    from krepair.commit.kept import kept_report
+
+    listed = kept_report(log_dir, options.now_ms, verb)
+    finish(verb, listed, lambda: kept_view(verb, listed), options)
+
+
 def carry_out_by_id(
     verb: Verb,
     log_dir: str,
     run: Callable[[str, str, Options, Progress], ApplyReport],
     options: Options,
 ) -> NoReturn:
-    """Carry out a verb on a log directory, or list the plans that it could act on.
+    """Carry out a verb on a log directory, for the plan of ``--plan-id``.
 
     Args:
         log_dir: path as the operator typed it.
         run: function that carries out the verb.
-        options: options as typed; without a plan id the plans are listed.
+        options: options as typed.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
     """
-    from krepair.cli.views.reports import apply_view, kept_view
-    from krepair.ops import kept
+    from krepair.cli.views.reports import apply_view
 
-    plan_id = options.plan_id
-    if not plan_id:
-        listed = kept.kept_report(log_dir, options.now_ms, verb)
-        finish(verb, listed, lambda: kept_view(verb, listed), options)
-
-    path = os.path.abspath(log_dir)
+    path, plan_id = os.path.abspath(log_dir), options.plan_id
     run_and_finish(
         verb,
         (log_dir,),

@@ -16,6 +16,7 @@ from krepair.cli.one_run import (
     carry_out,
     carry_out_by_id,
     is_log_dir,
+    list_kept,
     run_and_finish,
     run_on_plan,
     without_plan_file,
@@ -58,7 +59,7 @@ def check(
     from krepair.cli.views.check import check_view
     from krepair.cli.views.writers import terminal_width
     from krepair.ops import check as ops
-    from krepair.ops.log_dirs_given import log_dirs_asked_for
+    from krepair.start.log_dirs_given import log_dirs_asked_for
 
     paths = log_dirs_asked_for(log_dirs or (), options.config)
     only = paths[0] if len(paths) == 1 else ""
@@ -139,7 +140,7 @@ def _made_and_saved(log_dir: str, options: Options, progress: Progress) -> Plan:
 
 
 def _view_of(made: Plan, path: str, options: Options) -> View:
-    from krepair.ops.room import planned_view
+    from krepair.cli.views.planned import planned_view
 
     return planned_view(made, path, options).short
 
@@ -170,7 +171,7 @@ def _observed(read: Plan) -> DiskObservation | str:
     """Observe the disk again for a plan; a plan of another host is shown without that."""
     if read.host != socket.gethostname():
         return f"not looked at: this host is not {read.host}"
-    from krepair.ops.room import observe_again
+    from krepair.start.room import observe_again
 
     return observe_again(read)
 
@@ -255,9 +256,11 @@ def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
 
     Example: krepair undo offsets.krplan
     """
+    if is_log_dir(plan, options.plan_id) and not options.plan_id:
+        list_kept("undo", plan, options)
     from krepair.ops import undo as ops
 
-    if is_log_dir(plan, options.plan_id):
+    if options.plan_id:
         carry_out_by_id("undo", plan, ops.undo_by_id, options)
     carry_out("undo", plan, ops.undo, options)
 
@@ -271,9 +274,11 @@ def purge(plan: PlanOrLogDirArgument, *, options: Options) -> None:
 
     Example: krepair purge offsets.krplan
     """
+    if is_log_dir(plan, options.plan_id) and not options.plan_id:
+        list_kept("purge", plan, options)
     from krepair.ops import purge as ops
 
-    if is_log_dir(plan, options.plan_id):
+    if options.plan_id:
         carry_out_by_id("purge", plan, ops.purge_by_id, options)
     carry_out("purge", plan, ops.purge, options)
 
@@ -425,7 +430,7 @@ def facts(
     """
     from krepair.cli.views.comparisons import facts_view
     from krepair.ops import facts as ops
-    from krepair.ops.log_dirs_given import log_dirs_asked_for
+    from krepair.start.log_dirs_given import log_dirs_asked_for
 
     if not options.facts_file:
         raise UsageError("--out FILE is needed: where the facts go")

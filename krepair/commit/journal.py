@@ -27,7 +27,7 @@ MAGIC = "krepair journal"
 VERSION = 4
 JOURNAL_NAME = "journal"
 COPY_NAME = "plan"
-"""Name of the plan's copy, see ``krepair.ops.kept``."""
+"""Name of the plan's copy, see ``krepair.commit.kept``."""
 _NEW_JOURNAL = "journal.new"
 _SPARE_BLOCKS = 2
 _LONGEST_NAME = 255

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from krepair.commit.mend import CUT
 from krepair.commit.steps import Names
-from krepair.fixes.analysis import PartitionAnalysis
-from krepair.fixes.tail import damaged_logs, damages_in, maps_of
 from krepair.fixes.untouched import waits_for_leftovers
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
 from krepair.formats.offset_index import ENTRY_SIZE
@@ -20,6 +18,9 @@ from krepair.logdir.values import LogDir, Partition, Segment
 from krepair.rules.checkpoints import Key
 from krepair.rules.damage import valid_ranges
 from krepair.rules.missing_tails import MissingTail
+
+if TYPE_CHECKING:
+    from krepair.fixes.analysis import PartitionAnalysis
 
 _FEW: Final = 3
 
@@ -107,6 +108,8 @@ def end_now(view: LogDir, analysis: PartitionAnalysis) -> int | None:
 
     Bytes that only a torn write can have left behind do not count.
     """
+    from krepair.fixes.tail import damaged_logs, damages_in, maps_of
+
     if not analysis.segments or len(analysis.segments) != len(analysis.partition.segments):
         return None
     last = analysis.segments[-1]

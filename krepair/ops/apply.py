@@ -9,12 +9,36 @@ from functools import cache, partial
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from krepair.commit.carried_out import (
+    Measured,
+    failed_partition,
+    failed_whole,
+    notes_of_fences,
+    with_completed,
+    with_rolled_back,
+)
 from krepair.commit.fence import Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards, SafePoints, signals_wait
+from krepair.commit.kept import PlanKeeper
 from krepair.commit.partition import commit_partition, finish_partition
 from krepair.commit.purge import drop_finished, remove_private_folder
+from krepair.commit.ready import (
+    FINISHED,
+    NOT_DONE,
+    check_no_fence,
+    check_target,
+    commit_order,
+    is_root,
+    journal_folder,
+    listed,
+    may_begin,
+    ready,
+    targets_of,
+)
+from krepair.commit.reports import ApplyReport, next_of
 from krepair.commit.result import ChangeResult, failed
+from krepair.commit.stack import next_number
 from krepair.commit.status import ChangeState, plans_beside, staged_groups, status_in, why_half_done
 from krepair.commit.unrecorded import check_nothing_kept
 from krepair.durable.disk import Disk
@@ -33,43 +57,18 @@ from krepair.errors import (
     UnreadableError,
 )
 from krepair.fixes.carry_out import stage_all, verify_all
+from krepair.fixes.evidence_now import check_evidence, dirs_rested_on
+from krepair.fixes.order import commit_now, damage_now, lowest_changes
 from krepair.fixes.staging import Staging, Work, Wrong
+from krepair.fixes.true_indexes import untrue_index
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir, read_partition
 from krepair.next_command import NOTHING, PLAN, Next, of_error
-from krepair.ops.carried_out import (
-    Measured,
-    failed_partition,
-    failed_whole,
-    notes_of_fences,
-    with_completed,
-    with_rolled_back,
-)
-from krepair.ops.kept import PlanKeeper
-from krepair.ops.order import commit_now, damage_now, lowest_changes
-from krepair.ops.ready import (
-    FINISHED,
-    NOT_DONE,
-    check_evidence,
-    check_no_fence,
-    check_target,
-    commit_order,
-    is_root,
-    journal_folder,
-    listed,
-    may_begin,
-    others_of,
-    ready,
-    targets_of,
-)
-from krepair.ops.reports import ApplyReport, next_of
-from krepair.ops.room import check_fits, why_no_room
-from krepair.ops.show import plan_command
-from krepair.ops.stack import next_number
-from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
+from krepair.plan.commands import plan_command
 from krepair.plan.keep import INPLACE, is_freed_by_apply
 from krepair.plan.model import Change, FileFingerprint, PartitionPlan, Plan
+from krepair.start.room import check_fits, why_no_room
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
@@ -105,7 +104,7 @@ def apply(
         if options.scratch:
             # Refuse a bad scratch folder before krepair has written anything into the log directory.
             _ = scratch.path
-        writes, lock = stack.enter_context(ready(plan, disk, others_of(plan)))
+        writes, lock = stack.enter_context(ready(plan, disk, dirs_rested_on(plan)))
         view, moved = check_evidence(plan)
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)

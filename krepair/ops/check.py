@@ -10,10 +10,15 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import IN_USE, Severity, StartEffect, counts, severity_of, start_of
+from krepair.commit.kept import kept_originals
 from krepair.durable.scratch import Scratch
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.progress import Progress
 from krepair.errors import AS_A_READER
+from krepair.findings.by_rule import WORST_FIRST, by_rule, with_next_commands
+from krepair.findings.coordinator_versions import VersionsInUse, causes_in, versions_in_use
+from krepair.findings.reports import CheckReport, LogDirReport, PartitionSummary
+from krepair.findings.table import AnalyzedDir, all_findings
 from krepair.fixes.analysis import PartitionAnalysis, log_end_of
 from krepair.fixes.checkpoints import CHECKPOINTS_RESULT
 from krepair.fixes.context import Context
@@ -29,19 +34,14 @@ from krepair.logdir.cluster import ClusterView, view_of_image
 from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.next_command import NOTHING, PLAN, Next
-from krepair.ops.by_rule import WORST_FIRST, by_rule, with_next_commands
-from krepair.ops.coordinator_versions import VersionsInUse, causes_in, versions_in_use
-from krepair.ops.findings import AnalyzedDir, all_findings
-from krepair.ops.kept import kept_originals
-from krepair.ops.log_dirs_given import check_named, read_log_dirs
-from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
-from krepair.ops.show import is_with_evidence
 from krepair.options import Options
+from krepair.plan.commands import is_with_evidence
 from krepair.plan.fit import shortage_at_start
 from krepair.plan.space import files_at_most
 from krepair.start.findings import Starting, starting_of
 from krepair.start.forecast import forecast, with_another
 from krepair.start.identity import StartingNode, metadata_of, node_of
+from krepair.start.log_dirs_given import check_named, read_log_dirs
 from krepair.start.metadata_log import MetadataLog, see_metadata_log
 from krepair.start.needs import held_by_start, start_space
 from krepair.start.placed import Missing, missing_partitions

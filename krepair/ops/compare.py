@@ -19,6 +19,7 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import Failed
 from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import ExitCode, RefusedError
+from krepair.fixes.cleanup_policies import Policies
 from krepair.fixes.replicas import (
     TRIES,
     OpenSide,
@@ -35,17 +36,16 @@ from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.view import CURRENT
 from krepair.look.dump.record import AUTO, json_of, named_bytes
 from krepair.next_command import NOTHING, Next
-from krepair.ops.compacted import Policies
 from krepair.ops.dump import DECODER_OF
-from krepair.ops.log_dirs_given import check_named
-from krepair.ops.reports import Report
 from krepair.options import Options
 from krepair.replicas.contents import GroupWork, Unread, contents_of
 from krepair.replicas.facts import FactsLog
 from krepair.replicas.items import ReplicaItem
 from krepair.replicas.records import FindItem, FoundKey
+from krepair.report import Report
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.judge import ReplicaGroup, groups_of, verdict_of
+from krepair.start.log_dirs_given import check_named
 
 _AT_ONCE: Final = 64
 """Partitions whose records are read in one job."""

@@ -11,9 +11,8 @@ from krepair.checks.catalogue import CATALOGUE, GONE, RULES, Rule
 from krepair.errors import EXIT_CODE_MEANING, UsageError
 from krepair.next_command import Next
 from krepair.options import LOSS_RULES
-from krepair.plan.codes import RISKS, SKIPPED, CodeInWords
+from krepair.plan.codes import OTHERS_FIRST, RISKS, SKIPPED, CodeInWords
 from krepair.plan.objection import OBJECTIONS
-from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
 from krepair.rules.evidence import WAYS, Way
 from krepair.rules.reasons import REASONS, Reason

@@ -34,10 +34,10 @@ from krepair.logdir.config import DEFAULT_LOG_DIR, configured_log_dirs, why_of_a
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import CURRENT
 from krepair.next_command import Next
-from krepair.ops.reports import Report
 from krepair.options import Options
 from krepair.replicas.facts import write_headers, write_rows
 from krepair.replicas.items import ReplicaItem, RowsResult
+from krepair.report import Report
 
 FACTS: Final = OutputKind(option="--out", what="facts", first=MAGIC)
 _AT_ONCE: Final = 8

@@ -26,10 +26,10 @@ from krepair.logdir.view import read_log_dir
 from krepair.look.coordinators.groups import Group, GroupsItem, Member, OffsetCommit
 from krepair.look.coordinators.walk import DamagedPart
 from krepair.next_command import NOTHING, Next
-from krepair.ops.log_dirs_given import check_named
-from krepair.ops.reports import Report
 from krepair.options import Options
+from krepair.report import Report
 from krepair.start.coordinator_partitions import partition_of_name, partitions_of_topic
+from krepair.start.log_dirs_given import check_named
 
 RETURNS_AT_LEAST: Final = 2
 """Returns to earlier subscriptions before a group is reported: a single return may be a restart."""

@@ -17,6 +17,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
+from krepair.commit.kept import kept_originals
+from krepair.commit.ready import why_not_begun
+from krepair.commit.reports import KeptPlan
 from krepair.durable.scratch import Scratch
 from krepair.engine.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
 from krepair.engine.progress import Progress
@@ -28,8 +31,11 @@ from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Proposal, named_or_all
 from krepair.fixes.gate import why_not_to_end
 from krepair.fixes.logs import read_logs_after
+from krepair.fixes.loss_elsewhere import others_have
 from krepair.fixes.next_start import simulate_next_starts, why_not_started
+from krepair.fixes.order import commit_of
 from krepair.fixes.replicas import (
+    Side,
     check_ids,
     ids_of,
     refuse_if_in_use,
@@ -47,18 +53,10 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.values import FileRef, LogDir, Partition, deleted_files, why_changed, without_deleted
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
-from krepair.ops.broker_clock import mtimes_look_copied
-from krepair.ops.kept import kept_originals
-from krepair.ops.log_dirs_given import check_consents, check_named, is_same, other_dirs
-from krepair.ops.loss_elsewhere import others_have
-from krepair.ops.order import commit_of
-from krepair.ops.ready import why_not_begun
-from krepair.ops.reports import KeptPlan
-from krepair.ops.room import room_of, room_of_short_disk
-from krepair.ops.show import second_plan_command
 from krepair.options import Options
 from krepair.plan.build import build_plan
 from krepair.plan.changes import changes_logs, names_removed
+from krepair.plan.commands import second_plan_command
 from krepair.plan.fit import AFTER_PURGE, NO_ROOM, WHY_NO_ROOM, root_without, without_room
 from krepair.plan.keep import AUTO
 from krepair.plan.model import (
@@ -79,9 +77,13 @@ from krepair.plan.model import (
 from krepair.plan.risks import KEPT_ORIGINALS
 from krepair.plan.short import changes_of
 from krepair.plan.view import size_text
+from krepair.rules.broker_clock import mtimes_look_copied
 from krepair.rules.markers import RULES
 from krepair.rules.model import Skipped
+from krepair.rules.replicas.model import PartitionVerdict
 from krepair.rules.tail import parts_of_consent
+from krepair.start.log_dirs_given import check_consents, check_named, is_same, other_dirs
+from krepair.start.room import room_of, room_of_short_disk
 
 _TOPIC_KEYS_USED = (
     "cleanup.policy",
@@ -401,9 +403,15 @@ def _built(
         dead_cleaner=still,
         root=root,
         kept=[_kept_risk(view, kept) for kept in kept_originals(view, options.now_ms)],
-        others_have=others_have(view, options, partitions, context.analyses),
+        others_have=others_have(view, options, partitions, context.analyses, _compare),
         asked=options.words("plan", "reading"),
     )
+
+
+def _compare(sides: Sequence[Side], options: Options) -> Sequence[PartitionVerdict]:
+    from krepair.ops.compare import compare
+
+    return compare(sides, options).partitions
 
 
 def _with_damage(plan: PartitionPlan, stays: Sequence[Finding]) -> PartitionPlan:

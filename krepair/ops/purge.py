@@ -10,10 +10,22 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from krepair.checks.tail import is_torn_tail
 from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.guards import Guards, HeldLock, SafePoints
+from krepair.commit.kept import check_keeps, folders_of, load_kept
 from krepair.commit.purge import check_all_finished, purge_partition
+from krepair.commit.ready import (
+    check_may_purge,
+    check_target,
+    disk_below,
+    journal_folder,
+    targets_of,
+    why_left_alone,
+)
+from krepair.commit.reports import ApplyReport, next_of
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
+from krepair.commit.stack import Stack
 from krepair.commit.unrecorded import swaps_in
 from krepair.durable.disk import Disk
 from krepair.engine.progress import Progress, SilentProgress
@@ -25,6 +37,7 @@ from krepair.errors import (
     UnreadableError,
 )
 from krepair.fixes.missing_tails import missing_tails_in
+from krepair.fixes.true_indexes import untrue_index
 from krepair.formats.filenames import CLEAN_SHUTDOWN, FolderKind, parse_folder_name
 from krepair.formats.words import names_text
 from krepair.logdir.fingerprint import scan_batches
@@ -32,19 +45,6 @@ from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import PLAN, Next
-from krepair.ops.kept import check_keeps, folders_of, load_kept
-from krepair.ops.order import is_torn_tail
-from krepair.ops.ready import (
-    check_may_purge,
-    check_target,
-    disk_below,
-    journal_folder,
-    targets_of,
-    why_left_alone,
-)
-from krepair.ops.reports import ApplyReport, next_of
-from krepair.ops.stack import Stack
-from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.model import Plan
 from krepair.rules.missing_tails import RULE, MissingTail

@@ -13,24 +13,7 @@ from krepair.durable.scratch import Scratch
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.progress import Progress
 from krepair.errors import ExitCode
-from krepair.fixes.analysis import PartitionAnalysis
-from krepair.fixes.context import Context, next_version, watermark_of
-from krepair.fixes.logs import read_logs
-from krepair.formats.broker_version import Version
-from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
-from krepair.logdir.config import load_settings
-from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import read_log_dir
-from krepair.look.coordinators.transactions import TransactionState
-from krepair.next_command import NOTHING, Next
-from krepair.ops.groups import (
-    PassedOver,
-    partitions_of,
-    passed_over,
-    read_partitions,
-)
-from krepair.ops.log_dirs_given import check_named
-from krepair.ops.open_transactions import (
+from krepair.findings.open_transactions import (
     COORDINATOR_SLACK_MS,
     GOING,
     CoordinatorLog,
@@ -48,8 +31,25 @@ from krepair.ops.open_transactions import (
     state_item,
     why_not_proven,
 )
-from krepair.ops.reports import Report
+from krepair.fixes.analysis import PartitionAnalysis
+from krepair.fixes.context import Context, next_version, watermark_of
+from krepair.fixes.logs import read_logs
+from krepair.formats.broker_version import Version
+from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
+from krepair.logdir.config import load_settings
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir
+from krepair.look.coordinators.transactions import TransactionState
+from krepair.next_command import NOTHING, Next
+from krepair.ops.groups import (
+    PassedOver,
+    partitions_of,
+    passed_over,
+    read_partitions,
+)
 from krepair.options import Options
+from krepair.report import Report
+from krepair.start.log_dirs_given import check_named
 
 
 class OpenInLog(Struct, frozen=True, kw_only=True):

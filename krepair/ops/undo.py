@@ -16,13 +16,33 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from krepair.commit.begin import executor_of
+from krepair.commit.carried_out import (
+    Measured,
+    failed_partition,
+    failed_whole,
+    notes_of_fences,
+    with_rolled_back,
+)
 from krepair.commit.executor import KeptFile
 from krepair.commit.fence import Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards, SafePoints, signals_wait
 from krepair.commit.journal import Journal
+from krepair.commit.kept import check_keeps, folders_of, load_kept, nothing_to_undo, private_of
 from krepair.commit.partition import fence_of, undo_partition
+from krepair.commit.ready import (
+    check_no_fence,
+    check_target,
+    disk_below,
+    is_root,
+    journal_folder,
+    ready,
+    undo_order,
+    why_left_alone,
+)
+from krepair.commit.reports import ApplyReport, next_of
 from krepair.commit.result import ChangeResult, failed
+from krepair.commit.stack import Stack
 from krepair.commit.status import ChangeState, status_in
 from krepair.commit.unrecorded import by_hand
 from krepair.durable.disk import Disk
@@ -39,6 +59,8 @@ from krepair.errors import (
     LockLostError,
     RefusedError,
 )
+from krepair.fixes.order import commit_now, damage_now
+from krepair.fixes.true_indexes import untrue_index
 from krepair.formats.filenames import LOG
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_NONE
@@ -46,29 +68,7 @@ from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.logdir.lock import hold_lock
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import PLAN, Next, by_id
-from krepair.ops.carried_out import (
-    Measured,
-    failed_partition,
-    failed_whole,
-    notes_of_fences,
-    with_rolled_back,
-)
-from krepair.ops.kept import check_keeps, folders_of, load_kept, nothing_to_undo, private_of
-from krepair.ops.order import commit_now, damage_now
 from krepair.ops.purge import purge_folders
-from krepair.ops.ready import (
-    check_no_fence,
-    check_target,
-    disk_below,
-    is_root,
-    journal_folder,
-    ready,
-    undo_order,
-    why_left_alone,
-)
-from krepair.ops.reports import ApplyReport, next_of
-from krepair.ops.stack import Stack
-from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.changes import trusted_after
 from krepair.plan.keep import is_freed_by_apply
@@ -124,7 +124,7 @@ def undo(
         options: options of the run; ``engine`` and ``master`` say where the backups of logs are read.
         progress: receives the bytes of finished partitions.
         disk: writer to use instead of the real one, for tests.
-        log_dir: path of the log directory where it is not the plan's own, see ``krepair.ops.ready.check_target``.
+        log_dir: path of the log directory where it is not the plan's own, see ``krepair.commit.ready.check_target``.
 
     Raises:
         LockedError: a broker is using the directory.

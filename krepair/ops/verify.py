@@ -7,9 +7,20 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.journal import JOURNAL_NAME, Journal
 from krepair.commit.purge import check_not_half_done
+from krepair.commit.ready import (
+    FINISHED,
+    check_target,
+    disk_below,
+    is_root,
+    journal_folder,
+    listed,
+    targets_of,
+)
 from krepair.commit.status import ChangeState, staged_groups, status_in
 from krepair.commit.visited import names_written_since
 from krepair.durable.scratch import Scratch
@@ -18,7 +29,7 @@ from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, VerifyItem, VerifyResult
 from krepair.engine.progress import Progress
-from krepair.errors import AS_A_READER, KrepairError, RefusedError, StalePlanError, UsageError
+from krepair.errors import AS_A_READER, ExitCode, KrepairError, RefusedError, StalePlanError, UsageError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.checkpoints import log_ends
 from krepair.fixes.context import place_of
@@ -42,16 +53,103 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import NOTHING, PLAN, Next, of_error
-from krepair.ops.log_dirs_given import check_named
-from krepair.ops.ready import FINISHED, check_target, disk_below, is_root, journal_folder, listed, targets_of
-from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport
 from krepair.options import Options
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, PartitionPlan, Plan
+from krepair.report import Report
 from krepair.rules.missing_tails import RULE, MissingTail
+from krepair.start.log_dirs_given import check_named
 
 if TYPE_CHECKING:
     from krepair.rewrite.indexes.transactions import TxnItem, TxnResult
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Problem that ``verify`` met.
+
+    Attributes:
+        partition: folder name, or empty for the log directory itself.
+        file: file name, or empty.
+        position: byte in the file, -1 if it is about the whole file.
+        text: expected and actual state, in words.
+        change_id: id of the change that the problem belongs to, or empty.
+        next_command: the command to type about the problem; may be empty.
+        forbidden: true if permissions alone keep this user from reading the file.
+    """
+
+    partition: str
+    file: str
+    position: int
+    text: str
+    change_id: str = ""
+    next_command: Next = msgspec.field(default_factory=Next)
+    forbidden: bool = False
+
+
+class CheckedFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of one kind that ``verify`` of a plan has checked.
+
+    Attributes:
+        what: the files, in words, plural.
+        files: number of files; a file that is checked in two ways counts for each.
+        how: each of them was checked, in words.
+    """
+
+    what: str
+    files: int
+    how: str
+
+
+class VerifyReport(Report, frozen=True, kw_only=True):
+    """Result of ``verify`` for a plan or one log directory.
+
+    Attributes:
+        target: the plan file's log directory, or the log directory given.
+        plan_id: id of the plan; empty if a log directory was verified.
+        problems: all that is wrong, by partition and file.
+        partitions: number of partitions that were read.
+        segments: number of logs that were read whole; for a plan, of those that it made or changed.
+        batches: number of batches that were checked.
+        bytes_read: bytes of ``.log`` files that were read.
+        slow_because: reason why Spark could not be used where it would be faster; else empty.
+        checked: files of the plan that were checked, and how; empty if a log directory was verified.
+        not_compared: with ``--originals``: where and why new files could not be compared with their originals; else
+            empty.
+        of_the_broker: number of the plan's files that a broker has rewritten or removed since the apply.
+    """
+
+    target: str
+    plan_id: str = ""
+    problems: tuple[Problem, ...] = ()
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    bytes_read: int = 0
+    slow_because: str = ""
+    checked: tuple[CheckedFiles, ...] = ()
+    not_compared: str = ""
+    of_the_broker: int = 0
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """FOUND if there is a problem or a requested comparison was impossible, else DONE."""
+        return ExitCode.FOUND if self.problems or self.not_compared else ExitCode.DONE
+
+
+class VerifyEachReport(Report, frozen=True, kw_only=True):
+    """Results of ``verify`` for several log directories.
+
+    Attributes:
+        reports: one for each, in the order given.
+    """
+
+    reports: tuple[VerifyReport, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The largest of the codes of the single reports."""
+        return max(report.exit_code for report in self.reports)
+
 
 _VERIFIED = {
     FileKind.LOG,

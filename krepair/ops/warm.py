@@ -8,8 +8,8 @@ from collections.abc import Callable
 from krepair.errors import RefusedError
 from krepair.kernels.cache import INSTALLED_FOLDER, user_folders
 from krepair.next_command import Next
-from krepair.ops.reports import Report
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, bytes_text, table_of
+from krepair.report import Report
 
 _NEXT = Next.by_hand("krepair warm --into DIR, and KREPAIR_CACHE_DIR=DIR when krepair is used")
 

@@ -21,6 +21,12 @@ class CodeInWords(NamedTuple):
 _REPLICA: Final = "krepair compare, with the log directories of the other replicas"
 _DAMAGED: Final = "krepair check names file and position; restore the replica from another one, or --fix tail"
 
+OTHERS_FIRST: Final = (
+    "If another replica is in sync, nothing has to be lost: while the cluster runs, move the partition away from this "
+    "broker and back, see The way back in docs/compare.md. Only for the last copy: the command with "
+    "--accept-data-loss."
+)
+
 SKIPPED: Final[Mapping[str, CodeInWords]] = {
     "refused-topic": CodeInWords("the metadata log of KRaft", "nothing: krepair never changes it"),
     "tiered": CodeInWords(

@@ -12,6 +12,7 @@ from krepair.formats.broker_version import why_not_tried
 from krepair.formats.words import count_text, few, names_text, time_text
 from krepair.next_command import Next
 from krepair.plan.change_words import LISTINGS, by_kind, words_of
+from krepair.plan.codes import OTHERS_FIRST
 from krepair.plan.fit import fit_of
 from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply
 from krepair.plan.model import (
@@ -27,7 +28,7 @@ from krepair.plan.model import (
     Room,
     Setting,
 )
-from krepair.plan.risks import OTHERS_FIRST, consents_of
+from krepair.plan.risks import consents_of
 from krepair.plan.short import (
     NOTHING_KNOWN,
     UNTIL,

@@ -28,11 +28,6 @@ ASSUMED: Final = "assumed-high-watermark"
 KEEPING: Final = {INPLACE: "keep-inplace", AUTO: "keep-auto"}
 """Mode of keeping originals -> code of its risk; every other mode has ``keep-until-verified``."""
 _UNTIL_VERIFIED: Final = "keep-until-verified"
-OTHERS_FIRST: Final = (
-    "If another replica is in sync, nothing has to be lost: while the cluster runs, move the partition away from this "
-    "broker and back, see The way back in docs/compare.md. Only for the last copy: the command with "
-    "--accept-data-loss."
-)
 _BLOAT_FIXED_IN: Final = (2, 2, 1)
 
 

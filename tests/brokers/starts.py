@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from krepair.findings.reports import CheckReport, LogDirReport
 from krepair.ops.check import check
-from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.options import EngineName, Options
 from tests import builders
 from tests.builders import abort, data

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from krepair.findings.reports import LogDirReport
 from krepair.ops.check import check
-from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from tests.brokers.serving import PASSIVE
 from tests.builders import LogDir, data

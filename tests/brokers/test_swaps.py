@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options

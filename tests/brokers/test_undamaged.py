@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from krepair.checks.catalogue import counts
+from krepair.findings.reports import LogDirReport
 from krepair.ops.check import check
-from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from tests.lab import client
 from tests.lab.broker import Broker, Topic, topic_config

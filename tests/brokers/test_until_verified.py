@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.kept import kept_report
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.kept import kept_report
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir

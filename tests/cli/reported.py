@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from krepair.ops.reports import PartitionSummary
+from krepair.findings.reports import PartitionSummary
 from krepair.rules.replicas.model import ReplicaColumn
 
 

@@ -18,7 +18,7 @@ import pytest
 from krepair.checks.catalogue import Finding
 from krepair.cli.views.check import check_view
 from krepair.cli.views.page import found_page, plan_page
-from krepair.ops.reports import CheckReport, LogDirReport
+from krepair.findings.reports import CheckReport, LogDirReport
 from krepair.ops.show import show_view
 from krepair.options import Options
 from tests.cli.reported import summary

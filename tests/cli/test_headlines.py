@@ -12,10 +12,12 @@ import pytest
 from krepair.cli.views.check import check_view
 from krepair.cli.views.reports import apply_view
 from krepair.cli.views.writers import plain
+from krepair.commit.reports import ApplyReport
 from krepair.commit.result import ChangeResult
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
-from krepair.ops.reports import ApplyReport, CheckReport, ForecastLine, LogDirReport
+from krepair.findings.reports import CheckReport, LogDirReport
 from krepair.options import Options
+from krepair.start.line import ForecastLine
 
 OUTCOMES = {
     "apply": ("committed", "already", "failed", "skipped"),

@@ -19,22 +19,17 @@ import krepair.ops
 from krepair import errors
 from krepair.checks.catalogue import Finding
 from krepair.cli.main import app
+from krepair.commit.reports import ApplyReport
 from krepair.commit.result import ChangeResult
 from krepair.engine.progress import Progress
+from krepair.findings.reports import CheckReport, LogDirReport
 from krepair.next_command import Next
-from krepair.ops.reports import (
-    ApplyReport,
-    CheckedFiles,
-    CheckReport,
-    ForecastLine,
-    LogDirReport,
-    Problem,
-    VerifyReport,
-)
+from krepair.ops.verify import CheckedFiles, Problem, VerifyReport
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from krepair.plan.planfile import dumps, read_plan, seal
 from krepair.plan.view import PARTS
+from krepair.start.line import ForecastLine
 from tests.cli.reported import summary
 from tests.plan.plans import good_plan, left_alone, nothing
 

@@ -17,9 +17,9 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.cli.outcome import guarded
+from krepair.commit import ready
 from krepair.errors import ExitCode, UnreadableError
 from krepair.logdir.reading import why
-from krepair.ops import ready
 from krepair.plan.planfile import dumps, seal
 from tests.calls import fail_to_open
 from tests.corpus.cases import CASES

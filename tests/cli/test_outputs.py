@@ -15,11 +15,13 @@ from krepair.checks.catalogue import CATALOGUE, Finding
 from krepair.cli.views.check import check_view, verdict
 from krepair.cli.views.reports import apply_view
 from krepair.cli.views.writers import on_screen, plain
+from krepair.commit.reports import ApplyReport
 from krepair.commit.result import ChangeResult
 from krepair.errors import ExitCode
+from krepair.findings.reports import CheckReport, LogDirReport
 from krepair.next_command import Next
-from krepair.ops.reports import ApplyReport, CheckReport, ForecastLine, LogDirReport
 from krepair.options import Options
+from krepair.start.line import ForecastLine
 from tests.cli.reported import summary
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from krepair.checks.catalogue import Finding
 from krepair.cli.main import app
 from krepair.cli.views.check import check_view
 from krepair.cli.views.page import found_page, plan_page
+from krepair.findings.reports import CheckReport, LogDirReport
 from krepair.next_command import Next
-from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.ops.show import show_view
 from krepair.options import Options
 from krepair.plan.model import Commit, Plan, ReplaceFile

@@ -15,7 +15,7 @@ from krepair.cli.views.page import (
     merged,
     strips_of,
 )
-from krepair.ops.by_rule import by_rule
+from krepair.findings.by_rule import by_rule
 from krepair.plan.log_contents import Content, ContentRange
 from krepair.plan.model import MendLog, PartitionPlan
 from tests.plan.plans import completed_swap, fingerprint, good_plan, partition

@@ -23,7 +23,9 @@ from krepair.cli.views.comparisons import compare_view, diff_view, facts_view
 from krepair.cli.views.coordinators import groups_view, transactions_view
 from krepair.cli.views.reports import apply_view, verify_view
 from krepair.cli.views.writers import COLUMNS, markdown, on_screen, plain
+from krepair.commit.reports import ApplyReport
 from krepair.commit.result import ChangeOutcome, ChangeResult
+from krepair.findings.reports import CheckReport, LogDirReport
 from krepair.look.coordinators.groups import Group, OffsetCommit
 from krepair.next_command import NOTHING, Next
 from krepair.ops.compare import CompareReport, SideSummary
@@ -32,22 +34,15 @@ from krepair.ops.dump import Dump
 from krepair.ops.explain import explained, row
 from krepair.ops.facts import FactsReport
 from krepair.ops.groups import GroupsReport
-from krepair.ops.reports import (
-    ApplyReport,
-    CheckedFiles,
-    CheckReport,
-    ForecastLine,
-    LogDirReport,
-    Problem,
-    VerifyReport,
-)
 from krepair.ops.show import show_view
 from krepair.ops.transactions import OpenInLog, TransactionsReport
+from krepair.ops.verify import CheckedFiles, Problem, VerifyReport
 from krepair.options import Options
 from krepair.plan.planfile import seal
 from krepair.plan.short import ROWS
 from krepair.plan.view import View, unbroken
 from krepair.rules.replicas import model as m
+from krepair.start.line import ForecastLine
 from tests.cli.reported import column, summary
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run

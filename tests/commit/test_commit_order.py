@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from krepair.errors import PersonDecidesError, UsageError
-from krepair.ops.order import DamagedSegment, choose_commit
+from krepair.fixes.order import DamagedSegment, choose_commit
 
 LOWEST = {"t-0": 100, "t-1": 0}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.ready import check_may_change, check_may_change_root, check_may_purge
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
-from krepair.ops.ready import check_may_change, check_may_change_root, check_may_purge
 from tests.commit.scene import PLAN_ID, Scene, name
 from tests.durable.descriptors import open_descriptors
 

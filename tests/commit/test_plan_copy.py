@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import COPY_NAME
+from krepair.commit.kept import PlanCopy, PlanKeeper, find_copy, load_copy, private_folders
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
 from krepair.formats.filenames import root_private_folder
-from krepair.ops.kept import PlanCopy, PlanKeeper, find_copy, load_copy, private_folders
 from krepair.plan.model import Plan, RootPlan
 from krepair.plan.planfile import dumps, kept_copy, seal
 from tests.durable.disks import NAME_CHANGING, FailingDisk, RecordingDisk

@@ -12,14 +12,14 @@ from pathlib import Path
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode
 from krepair.formats.filenames import TRANSACTIONS_TOPIC
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.reports import ApplyReport, VerifyReport
 from krepair.ops.undo import undo
-from krepair.ops.verify import verify_plan
+from krepair.ops.verify import VerifyReport, verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import Change, KeyCompaction, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.planfile import seal

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from krepair.findings.reports import LogDirReport
 from krepair.ops.check import check
-from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from tests.builders import NOW_MS
 from tests.corpus.bases import BASES, Made

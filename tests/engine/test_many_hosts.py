@@ -26,11 +26,11 @@ from krepair.engine import spark
 from krepair.engine.items import ScanItem, ScanResult
 from krepair.engine.spark import SparkEngine
 from krepair.errors import ExitCode, LockedError, RefusedError
+from krepair.findings.reports import CheckReport
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import CheckReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options

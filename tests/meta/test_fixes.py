@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 
 from krepair.checks.catalogue import RULES
+from krepair.findings import table as findings_table
 from krepair.fixes.fix import Fix
 from krepair.fixes.table import (
     COMMIT_ORDER,
@@ -19,7 +20,6 @@ from krepair.fixes.table import (
 )
 from krepair.ops import apply as apply_module
 from krepair.ops import check, plan, verify
-from krepair.ops import findings as findings_table
 from krepair.ops import undo as undo_module
 from tests.plan.plans import replaced_file
 

@@ -10,7 +10,7 @@ import pytest
 
 from krepair.checks.catalogue import RULES, Rule
 from krepair.errors import ExitCode
-from krepair.ops import findings
+from krepair.findings import table as findings
 from krepair.ops.check import check
 from krepair.ops.explain import row
 from krepair.options import EngineName, Options

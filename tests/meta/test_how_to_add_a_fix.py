@@ -10,9 +10,9 @@ import pytest
 
 from krepair.checks.catalogue import RULES
 from krepair.errors import ExitCode
+from krepair.findings import table as findings_table
 from krepair.fixes import carry_out, fix, table
 from krepair.ops import check as check_verb
-from krepair.ops import findings as findings_table
 from krepair.ops import plan as plan_verb
 from krepair.ops.apply import apply
 from krepair.ops.check import check

@@ -75,6 +75,17 @@ def test_what_reads_no_log_directory_loads_nothing_heavy(tmp_path: Path, words: 
     assert ("krepair.cli.verbs" in loaded) == (words != ("--version",))
 
 
+def test_the_folder_of_the_verbs_holds_nothing_else() -> None:
+    assert {path.stem for path in (ROOT / "krepair" / "ops").glob("*.py")} == {"__init__", *VERBS}
+
+
+def test_a_list_of_what_plans_keep_loads_no_verb_no_fix_and_no_forecast(healthy: Path) -> None:
+    loaded = loaded_by("purge", str(healthy), ends=0)
+    packages = ("ops", "findings", "start", "fixes", "look", "rewrite", "replicas", "loading")
+    assert [each for each in loaded if each.startswith(tuple(f"krepair.{name}." for name in packages))] == []
+    assert loaded & (LIBRARIES | CODECS) == set()
+
+
 def test_a_verb_loads_no_other_verb() -> None:
     loaded = loaded_by("explain", "KR101", ends=0)
     assert {verb for verb in VERBS if f"krepair.ops.{verb}" in loaded} == {"explain"}

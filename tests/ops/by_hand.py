@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
+from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode
 from krepair.ops.purge import purge
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.model import Plan

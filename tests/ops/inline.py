@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from krepair.checks.catalogue import Finding
+from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode
+from krepair.findings.reports import LogDirReport
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import ApplyReport, LogDirReport
 from krepair.ops.undo import undo
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan

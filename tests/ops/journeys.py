@@ -8,12 +8,12 @@ import shutil
 from pathlib import Path
 
 from krepair.commit.by_disk import telling
+from krepair.commit.reports import ApplyReport
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Options

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from krepair.commit.reports import ApplyReport
 from krepair.durable.disk import Disk
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.options import EngineName, Options
 from krepair.plan.model import PartitionPlan, Plan, RewriteSegments

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from krepair.ops.reports import LogDirReport
+from krepair.findings.reports import LogDirReport
 from krepair.start.line import ForecastLine
 from tests import builders
 from tests.builders import NOW_MS, abort, data

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import pytest
 
+from krepair.commit.reports import ApplyReport
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.ops.reports import ApplyReport
 from tests.commit.scene import UnsyncedDisk
 from tests.durable.disks import FILE_CHANGING, Call, RecordingDisk, SimulatedCrash, StoppingDisk
 

@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from krepair.findings.reports import LogDirReport
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import LogDirReport
 from krepair.plan.model import Plan
 from tests import builders as b
 from tests.ops.inline import Inline

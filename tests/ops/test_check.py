@@ -19,10 +19,10 @@ from krepair.cli.main import app
 from krepair.cli.views.metrics import Ended, families, render
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
+from krepair.findings.by_rule import by_rule
 from krepair.formats import batch_v2, message_set, record
 from krepair.formats.compression import Codec
 from krepair.logdir import view
-from krepair.ops.by_rule import by_rule
 from krepair.ops.check import check
 from krepair.options import EngineName, Options
 from krepair.plan.planfile import read_plan

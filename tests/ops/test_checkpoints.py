@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.catalogue import Severity
+from krepair.cli.views.planned import planned_view
 from krepair.errors import ExitCode, UsageError
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.purge import purge
-from krepair.ops.room import planned_view
 from krepair.ops.show import show_view
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan

@@ -16,7 +16,7 @@ from krepair.cli.views.writers import plain
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, StalePlanError, UsageError
 from krepair.ops.diff import diff_plans, format_of_field, words
-from krepair.ops.show import check_digest
+from krepair.plan.commands import check_digest
 from krepair.plan.model import Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from tests.ops.conftest import memory_dir

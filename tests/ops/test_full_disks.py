@@ -18,7 +18,6 @@ from krepair.kernels.cache import CACHE_VARIABLE, user_folders
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.room import removable
 from krepair.ops.undo import undo
 from krepair.options import EngineName, Options
 from krepair.plan.fit import fit_of
@@ -26,6 +25,7 @@ from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Room
 from krepair.plan.planfile import read_plan
 from krepair.plan.space import free_after_apply, without_undo
+from krepair.start.room import removable
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run
 from tests.ops.disk_scene import BROKER, FOLDER, MIB, Host, commands_in, no_inode_left, open_dir

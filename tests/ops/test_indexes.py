@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from krepair.errors import ExitCode
+from krepair.findings.reports import LogDirReport
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
-from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.plan.model import Plan, ReplaceFile, RewriteSegments

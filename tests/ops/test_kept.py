@@ -12,14 +12,14 @@ import pytest
 
 from krepair.checks.catalogue import Severity
 from krepair.commit.journal import COPY_NAME, JOURNAL_NAME
+from krepair.commit.kept import kept_originals, kept_report, load_kept
+from krepair.commit.reports import ApplyReport, KeptPlan
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, RefusedError
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.kept import kept_originals, kept_report, load_kept
 from krepair.ops.purge import purge, purge_by_id
-from krepair.ops.reports import ApplyReport, KeptPlan
 from krepair.ops.undo import undo_by_id
 from krepair.plan.model import Plan
 from krepair.plan.objection import OBJECTIONS

@@ -12,21 +12,22 @@ from typing import Any
 import pytest
 
 from krepair.checks.catalogue import Severity
+from krepair.cli.views.planned import not_mended
+from krepair.commit.kept import kept_report
 from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode, PersonDecidesError
+from krepair.findings.reports import LogDirReport
 from krepair.formats.filenames import log_name, segment_name
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.kept import kept_report
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.reports import LogDirReport
-from krepair.ops.room import not_mended, removable
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import CompleteSwap, PartitionPlan, Plan, ReplaceFile
 from krepair.rewrite import swaps
+from krepair.start.room import removable
 from tests.builders import LogDir, data
 from tests.commit import txfixture
 from tests.commit.scene import UnsyncedDisk

@@ -17,11 +17,11 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.check import check
 from krepair.ops.facts import facts
 from krepair.ops.groups import groups
-from krepair.ops.log_dirs_given import log_dirs_asked_for, other_dirs
 from krepair.ops.show import show_view
 from krepair.ops.transactions import transactions
 from krepair.ops.verify import verify_log_dir, verify_log_dirs
 from krepair.options import EngineName, Options
+from krepair.start.log_dirs_given import log_dirs_asked_for, other_dirs
 from tests.builders import NOW_MS
 from tests.hostile.verbs import run
 from tests.ops.replicas_read import applied, cleaned, verbs, whole

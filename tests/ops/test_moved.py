@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.kept import kept_report
+from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode, KrepairError, StalePlanError
 from krepair.ops.apply import apply
-from krepair.ops.kept import kept_report
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge, purge_by_id
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
 from tests.ops.full_disks import file_system

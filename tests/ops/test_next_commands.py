@@ -12,18 +12,19 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.cli.views.check import check_view
+from krepair.cli.views.planned import not_mended, planned_view
 from krepair.cli.views.writers import plain
 from krepair.errors import ExitCode
+from krepair.findings.reports import CheckReport
 from krepair.formats.broker_version import why_not_tried
 from krepair.logdir.lock import Holder
 from krepair.ops import plan as plan_module
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import CheckReport
-from krepair.ops.room import not_mended, planned_view
-from krepair.ops.show import plan_command, show_view
+from krepair.ops.show import show_view
 from krepair.options import LOSS_RULES, EngineName, Options, parse_delete_horizon
+from krepair.plan.commands import plan_command
 from krepair.plan.planfile import read_plan
 from krepair.plan.view import View
 from krepair.rules.evidence import DESCRIBE

@@ -12,12 +12,12 @@ import pytest
 
 from krepair.checks.catalogue import StartEffect, start_of
 from krepair.checks.recovery_time import ASSUMED
+from krepair.findings.reports import LogDirReport
+from krepair.findings.table import emptied_findings
 from krepair.formats.words import count_text, time_text
 from krepair.logdir.space import VolumeSpace
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import check
-from krepair.ops.findings import emptied_findings
-from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from krepair.start import needs
 from krepair.start.line import ForecastLine

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from krepair.commit.fence import Fence
+from krepair.commit.reports import ApplyReport
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, KrepairError, RefusedError, UnwritableError
 from krepair.logdir.lock import Lock
 from krepair.ops.apply import apply
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.plan.keep import UNTIL_VERIFIED
 from tests.ops.journeys import built

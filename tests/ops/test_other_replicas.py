@@ -22,13 +22,13 @@ from krepair.formats.words import time_text
 from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_file
 from krepair.logdir.values import LogDir as LogDirView
 from krepair.logdir.view import read_log_dir
-from krepair.ops import log_dirs_given
 from krepair.ops.explain import explained, row
 from krepair.ops.plan import read_sides
 from krepair.ops.show import show_view
 from krepair.plan.model import Evidence, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
+from krepair.start import log_dirs_given
 from tests.builders import NOW_MS, Batch, LogDir, abort, commit, data, emptied
 from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options
 from tests.ops.replica_scenes import EXPIRED, OLD, SAID, directory, given, left_in, watermark

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.kept import kept_originals
+from krepair.commit.reports import ApplyReport
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError, UnreadableError
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
-from krepair.ops.kept import kept_originals
 from krepair.ops.purge import purge, purge_by_id
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Options

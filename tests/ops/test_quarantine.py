@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from krepair.commit.reports import ApplyReport
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, RefusedError
 from krepair.formats.filenames import log_name
 from krepair.kernels.classes import RECORDS
 from krepair.ops.apply import apply
-from krepair.ops.reports import ApplyReport
 from krepair.plan.changes import RewriteSegments
 from krepair.rewrite.segments import stage
 from tests.durable.disks import FailingDisk

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from krepair.commit.kept import kept_report
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.kept import kept_report
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.undo import undo, undo_by_id

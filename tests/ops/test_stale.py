@@ -11,14 +11,14 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode, RefusedError
+from krepair.fixes import order
 from krepair.fixes.logs import read_last_logs
 from krepair.formats.producer_snapshot import ProducerEntry
-from krepair.ops import order
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from krepair.commit.by_disk import telling
+from krepair.commit.kept import kept_report
 from krepair.durable import medium
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_partition
-from krepair.ops.kept import kept_report
 from krepair.ops.verify import verify_plan
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import FreeWhenVerified, KeepOriginal, RewriteSegments

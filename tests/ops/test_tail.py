@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from krepair.checks.catalogue import Severity
 from krepair.cli.main import app
+from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode, RefusedError, UsageError
 from krepair.fixes.context import place_of
 from krepair.formats.filenames import CLEAN_SHUTDOWN
@@ -29,7 +30,6 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan.build import build_plan

@@ -13,17 +13,17 @@ import pytest
 
 from krepair.checks.catalogue import counts
 from krepair.errors import ExitCode
+from krepair.findings import open_transactions
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import time_text
-from krepair.ops import open_transactions
 from krepair.ops.apply import apply
-from krepair.ops.broker_clock import MarkerTimes
 from krepair.ops.check import check
 from krepair.ops.transactions import OpenInLog, TransactionsReport, transactions
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan, ReplaceFile
+from krepair.rules.broker_clock import MarkerTimes
 from krepair.rules.model import SegmentFacts
 from tests import builders, encoders
 from tests.builders import NOW_MS, Record, commit, data

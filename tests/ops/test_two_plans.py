@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from krepair.commit.kept import kept_report
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.ops.apply import apply
-from krepair.ops.kept import kept_report
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.undo import undo, undo_by_id
@@ -185,7 +185,7 @@ def test_the_swap_of_another_plan_stays_until_that_plan_is_undone(
     assert run(apply, first, AT_SWAP) == 9
     second = _unasked(monkeypatch, log_dir, "1500")
     with monkeypatch.context() as earlier:  # an earlier krepair began a second plan there
-        earlier.setattr("krepair.ops.ready.why_not_ended", lambda *_, **__: "")
+        earlier.setattr("krepair.commit.ready.why_not_ended", lambda *_, **__: "")
         assert run(apply, second, BEFORE_ITS_NAME) == 9
     half_done = content(log_dir)
     assert (log_dir / SWAP).exists()
@@ -266,7 +266,7 @@ def test_a_plan_that_only_staged_its_files_ends_where_another_one_made_equal_fil
     assert f"plan {first[0].plan_id} has begun here and has not ended" in report.results[0].why
     assert content(log_dir) == staged
     with monkeypatch.context() as earlier:  # an earlier krepair did not look at what waits to be committed
-        earlier.setattr("krepair.ops.ready.why_not_ended", lambda *_, **__: "")
+        earlier.setattr("krepair.commit.ready.why_not_ended", lambda *_, **__: "")
         assert run(apply, second) == 0
     made = content(log_dir)
     assert run(undo, first) == 0
@@ -513,7 +513,7 @@ def test_a_plan_that_its_own_review_refuses_is_not_made(
 ) -> None:
     objection = Objection("RV21", "t-0/00000000000000000000", "no batch would be left")
     monkeypatch.setattr(
-        "krepair.ops.ready.review", lambda plan: [objection] if plan.partitions[0].changes else []
+        "krepair.commit.ready.review", lambda plan: [objection] if plan.partitions[0].changes else []
     )
     [part] = planned(log_dir, "700")[0].partitions
     assert (part.status, part.code, part.changes) == ("left alone", "review", ())

@@ -14,16 +14,16 @@ import pytest
 
 from krepair.cli.views.reports import apply_view
 from krepair.cli.views.writers import markdown, on_screen
+from krepair.commit.kept import COPY_NAME, kept_report
+from krepair.commit.reports import ApplyReport
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import apply
-from krepair.ops.kept import COPY_NAME, kept_report
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge, purge_by_id
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
 from krepair.options import Options

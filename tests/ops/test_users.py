@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from krepair.cli.views.writers import plain
+from krepair.commit.kept import kept_originals, kept_report
+from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode, KrepairError
+from krepair.findings.table import kept_findings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
-from krepair.ops.findings import kept_findings
-from krepair.ops.kept import kept_originals, kept_report
 from krepair.ops.purge import purge, purge_by_id
-from krepair.ops.reports import ApplyReport
 from krepair.ops.show import show_view
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan

@@ -18,9 +18,8 @@ from krepair.errors import ExitCode, RefusedError
 from krepair.next_command import Next
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
-from krepair.ops.reports import CheckedFiles, VerifyReport
 from krepair.ops.undo import undo
-from krepair.ops.verify import verify_log_dir, verify_plan
+from krepair.ops.verify import CheckedFiles, VerifyReport, verify_log_dir, verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.builders import LogDir, abort, data

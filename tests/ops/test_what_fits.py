@@ -14,7 +14,6 @@ from krepair.logdir.space import VolumeSpace, read_space, settled_space
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.room import observe
 from krepair.ops.undo import undo
 from krepair.options import EngineName, Options
 from krepair.plan.fit import NO_ROOM, whole_needs
@@ -23,6 +22,7 @@ from krepair.plan.model import ChangeLines, Plan, Room
 from krepair.plan.planfile import dumps, loads
 from krepair.plan.short import DiskObservation
 from krepair.plan.space import plan_copy_bytes
+from krepair.start.room import observe
 from tests.builders import NOW_MS
 from tests.ops.disk_scene import MIB, open_dir
 from tests.ops.full_disks import BLOCK, file_system, fill
@@ -44,7 +44,7 @@ def waiting(plan: Plan) -> list[str]:
 def has(monkeypatch: pytest.MonkeyPatch, free: int, files: int) -> None:
     """The disk seems to have so much."""
     space = VolumeSpace(free, files, BLOCK, mounted_read_only=False)
-    for place in ("krepair.ops.room.read_space", "krepair.ops.room.settled_space"):
+    for place in ("krepair.start.room.read_space", "krepair.start.room.settled_space"):
         monkeypatch.setattr(place, lambda path, tree=None: space)
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from krepair.ops.reports import LogDirReport
+from krepair.findings.reports import LogDirReport
 from tests import builders
 from tests.builders import NOW_MS, Record, abort, commit, data
 from tests.flips import flip

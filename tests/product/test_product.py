@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode, PersonDecidesError, RefusedError, UnreadableError
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.model import Plan, RollSegment

@@ -6,10 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
+from krepair.commit.reports import ApplyReport
 from krepair.formats.checkpoint import decode_offsets
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from krepair.commit.journal import Intent, JournalHeader, decode_lines
+from krepair.commit.reports import ApplyReport
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.scene import tree

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.reports import ApplyReport
 from krepair.ops.apply import apply
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.rewrite import recovered
 from tests.ops.scene import tree

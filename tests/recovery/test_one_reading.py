@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from krepair.commit.reports import ApplyReport
 from krepair.derive.index_entries import IndexEntries
 from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.reports import ApplyReport
 from krepair.plan.model import ReplaceFile
 from tests.commit.txfixture import SEGMENTS
 from tests.flips import flip

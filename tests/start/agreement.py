@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from krepair.checks.catalogue import StartEffect, start_of
-from krepair.ops.reports import LogDirReport
+from krepair.findings.reports import LogDirReport
 
 
 def disagreements(report: LogDirReport) -> list[str]:

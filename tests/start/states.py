@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from krepair.findings.reports import CheckReport
 from krepair.ops.check import check
-from krepair.ops.reports import CheckReport
 from krepair.options import EngineName, Options
 from tests.builders import NOW_MS
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from krepair.findings.reports import LogDirReport
 from krepair.ops.check import check
-from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from tests.builders import NOW_MS, LogDir, data
 from tests.fixture_dirs import unpack

@@ -9,9 +9,9 @@ import pytest
 
 from krepair.checks.catalogue import Finding, Severity
 from krepair.errors import KrepairError
+from krepair.findings.reports import CheckReport
 from krepair.formats import cluster_metadata as metadata
 from krepair.formats.partition_metadata import decode, topic_id_text
-from krepair.ops.reports import CheckReport
 from tests.fixture_dirs import unpack
 from tests.logdir.metadata_records import value
 from tests.start.metadata_log import appended

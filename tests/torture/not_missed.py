@@ -85,7 +85,7 @@ NOT_MISSED: dict[str, str] = {
     "[stage]": _OTHER_FOLDER,
     f"{_GROUPS}.go_back: run(folder, undo_steps(intent, names, folder.order or intent.order), intent) "
     "[out]": _OTHER_FOLDER,
-    "ops/kept.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
+    "commit/kept.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
     "fixes/carry_out.py _make_durable: work.disk.sync_dir(staging.stage_folder) [stage]": _STAGED_NAME,
     "fixes/recovery_staging.py _all_is_written: return work.disk.sync_file_system(work.view.path, folders) "
     "[file system]": "the logs of a scene are on the disk when it begins",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+from krepair.commit.ready import journal_folder, listed
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
@@ -18,7 +19,6 @@ from krepair.formats.cleanup_policy import compacts
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, FileKind, parse_file_name, root_private_folder
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.view import read_log_dir
-from krepair.ops.ready import journal_folder, listed
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.facts import setting

@@ -27,9 +27,9 @@ from unittest import mock
 
 import crc32c
 
+from krepair.commit.reports import ApplyReport
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import ApplyReport
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
+from krepair.commit.reports import ApplyReport
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import ApplyReport
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests.lab import jvm

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from krepair.commit.carried_out import NOT_PUT_BACK
+from krepair.commit.reports import ApplyReport
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply
-from krepair.ops.carried_out import NOT_PUT_BACK
 from krepair.ops.purge import purge
-from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk

@@ -29,7 +29,7 @@ from typing import Any, Final
 import msgspec
 
 from krepair.cli.incident import SUFFIX
-from krepair.ops.carried_out import NOT_PUT_BACK
+from krepair.commit.carried_out import NOT_PUT_BACK
 from krepair.plan import planfile
 from krepair.plan.model import Plan
 from tools.torture.runs import (

@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from krepair.checks.catalogue import Severity, severity_of
 from krepair.errors import KrepairError
+from krepair.findings.reports import LogDirReport
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import LogDirReport
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import PartitionPlan

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from krepair.commit.journal import encode_line, header_of
+from krepair.commit.kept import kept_report
 from krepair.errors import ExitCode, KrepairError
 from krepair.formats.filenames import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT
-from krepair.ops.kept import kept_report
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.plan.keep import INPLACE

@@ -37,8 +37,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from krepair.commit import ready
 from krepair.errors import ExitCode, KrepairError
-from krepair.ops import ready
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge, purge_by_id

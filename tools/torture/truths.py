@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from krepair.errors import ExitCode, KrepairError
+from krepair.findings.reports import LogDirReport
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.reports import LogDirReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options

@@ -12,16 +12,16 @@ from krepair.checks.catalogue import CATALOGUE, CHECK, IN_USE, RULES, Finding, S
 from krepair.checks.recovery_time import recovery_text
 from krepair.checks.retention import WHAT_TELLS
 from krepair.cli.views.reports import place_text
+from krepair.findings.by_rule import WORST_FIRST, by_rule, fix_of
+from krepair.findings.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.formats.kafka_versions import KRAFT_SINCE, RELEASES, release_of
 from krepair.formats.words import count_text, names_text
 from krepair.next_command import NOTHING, Next
-from krepair.ops.by_rule import WORST_FIRST, by_rule, fix_of
-from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
-from krepair.ops.show import is_with_evidence
 from krepair.options import Options
+from krepair.plan.codes import OTHERS_FIRST
+from krepair.plan.commands import is_with_evidence
 from krepair.plan.fit import shortage_at_start
-from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.view import Cell, Section, View, bytes_words, share_text, size_text, table_of
 from krepair.rules.evidence import DESCRIBE
 from krepair.start.line import Expected, ForecastLine

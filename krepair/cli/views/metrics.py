@@ -11,16 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from krepair.checks.catalogue import severity_of
+from krepair.commit.reports import ApplyReport
 from krepair.durable.output_file import OutputKind
+from krepair.findings.reports import CheckReport, LogDirReport
 from krepair.formats.words import printable
 from krepair.ops.compare import CompareReport
-from krepair.ops.reports import (
-    ApplyReport,
-    CheckReport,
-    LogDirReport,
-    VerifyEachReport,
-    VerifyReport,
-)
+from krepair.ops.verify import VerifyEachReport, VerifyReport
 from krepair.plan.model import Plan
 from krepair.rules.replicas.model import VERDICTS
 

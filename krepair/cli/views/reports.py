@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from krepair.checks.recovery_time import duration_text
+from krepair.commit.reports import ApplyReport, KeptPlan, KeptReport
 from krepair.commit.result import ChangeOutcome
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.formats.words import count_text, names_text, time_text
 from krepair.next_command import Next
-from krepair.ops.reports import ApplyReport, KeptPlan, KeptReport, VerifyEachReport, VerifyReport
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text, table_of
+
+if TYPE_CHECKING:
+    from krepair.ops.verify import VerifyEachReport, VerifyReport
 
 _MOST_ROWS = 8
 """Largest number of rows of a table about partitions or changes; more would hide the rest of the page."""

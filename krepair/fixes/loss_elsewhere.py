@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace as with_fields
 from typing import Final
 
@@ -23,7 +23,11 @@ _MOST: Final = 20
 
 
 def others_have(
-    view: LogDir, options: Options, plans: Sequence[PartitionPlan], analyses: Mapping[str, PartitionAnalysis]
+    view: LogDir,
+    options: Options,
+    plans: Sequence[PartitionPlan],
+    analyses: Mapping[str, PartitionAnalysis],
+    compare: Callable[[Sequence[Side], Options], Sequence[PartitionVerdict]],
 ) -> tuple[Risk, ...]:
     """Return one risk for each loss of a partition: which replicas have the records, and what to do.
 
@@ -31,9 +35,10 @@ def others_have(
         options: options as typed; without ``--replicas`` there is no risk.
         plans: planned changes of each partition.
         analyses: folder -> analysis of the partition.
+        compare: function that compares replicas, as ``krepair compare`` does.
 
     Raises:
-        KrepairError: the reasons of ``krepair.ops.compare.compare``.
+        KrepairError: the reasons of ``compare``.
     """
     if not options.replicas or not view.broker_id.isdecimal():
         return ()
@@ -45,15 +50,13 @@ def others_have(
     sides = [side for side in others if side.broker_id != me]
     if not sides:
         return ()
-    from krepair.ops.compare import compare
-
     names = tuple((plan.topic, plan.partition) for plan, _ in losing.values())
     mine = Side(broker_id=me, log_dirs=(view.path,))
-    report = compare(
+    compared = compare(
         sorted((mine, *sides), key=lambda side: side.broker_id),
         with_fields(options, topics=(), partitions=names),
     )
-    verdicts = {verdict.name: verdict for verdict in report.partitions}
+    verdicts = {verdict.name: verdict for verdict in compared}
     risks = [
         _risk_of_loss(view, plan, removed, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
         for plan, ranges in list(losing.values())[:_MOST]

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.commit.folder import PartitionFolder
+from krepair.commit.reports import ApplyReport
 from krepair.commit.result import ChangeResult, failed
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
@@ -15,7 +16,6 @@ from krepair.errors import ExitCode, KrepairError
 from krepair.formats.words import names_text
 from krepair.logdir.space import taken_below
 from krepair.next_command import NOTHING, Next
-from krepair.ops.reports import ApplyReport
 from krepair.plan.model import PartitionPlan
 
 _MAY_HAVE_CHANGED: Final = frozenset({ExitCode.DONE, ExitCode.PARTLY, ExitCode.INTERRUPTED})

@@ -22,6 +22,7 @@ from krepair.commit.begin import check_not_written_since, executor_of
 from krepair.commit.by_disk import logs_made
 from krepair.commit.folder import PartitionFolder, RootFolder
 from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, Journal
+from krepair.commit.reports import KeptPlan, KeptReport, KeptState
 from krepair.commit.unrecorded import check_nothing_kept
 from krepair.durable.disk import Disk, put_whole
 from krepair.durable.real_disk import RealDisk
@@ -40,7 +41,6 @@ from krepair.logdir.space import taken_below
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import NOTHING, Next, by_id, of_error
-from krepair.ops.reports import KeptPlan, KeptReport, KeptState
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.planfile import MAX_PLAN_BYTES, kept_copy, loads
 
@@ -171,7 +171,7 @@ def load_kept(view: LogDir, plan_id: str) -> Plan:
     """Return a plan by its id, read from the copy in its work folders.
 
     Anybody who can write the directory may have written the copy. This function proves that it is a complete plan with
-    this id; ``krepair.ops.ready.check_target`` still has to review it like any plan.
+    this id; ``krepair.commit.ready.check_target`` still has to review it like any plan.
 
     Raises:
         RefusedError: no usable copy exists.

@@ -14,13 +14,13 @@ from typing import Literal, NamedTuple
 
 from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.journal import JOURNAL_NAME, Journal, number_in
+from krepair.commit.kept import load_kept, private_of
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError, StalePlanError
 from krepair.formats.filenames import ROOT_SUFFIX, parse_folder_name
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.next_command import by_id
-from krepair.ops.kept import load_kept, private_of
 
 _FRONT_BYTES = 4096
 """Enough of a journal for its first line."""

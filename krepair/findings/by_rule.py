@@ -9,10 +9,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import RULES, Finding, Severity, severity_of
+from krepair.findings.reports import RuleSummary
 from krepair.fixes.table import FIXES
 from krepair.fixes.untouched import LEFTOVERS_FIRST
 from krepair.next_command import NOTHING, PLAN, Next
-from krepair.ops.reports import RuleSummary
 
 WORST_FIRST: Final = {severity: place for place, severity in enumerate(Severity)}
 

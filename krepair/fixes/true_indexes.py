@@ -18,8 +18,6 @@ from krepair.formats.filenames import (
     parse_file_name,
     segment_name,
 )
-from krepair.rewrite.indexes.segment import InspectItem, inspect
-from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
 _INTERVAL_BYTES = 1 << 30
 """Index interval in bytes for a check of entries that a broker wrote: they must be true, but may be far apart."""
@@ -31,6 +29,8 @@ def untrue_index(folder: PartitionFolder, names: Sequence[str]) -> str:
     Args:
         names: names of index files in the folder.
     """
+    from krepair.rewrite.indexes.segment import InspectItem, inspect
+
     place = Place(
         host=socket.gethostname(),
         log_dir=folder.log_dir,
@@ -78,6 +78,8 @@ def _untrue_transactions(
 ) -> str:
     if not bases:
         return ""
+    from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
+
     upto = tuple(sorted((base, size) for base, size in sizes.items() if base <= max(bases)))
     result = inspect_txn(TxnItem(place=place, segments=upto, present=tuple(base for base, _ in upto)))
     if isinstance(result, Failed):

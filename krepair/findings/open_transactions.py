@@ -27,7 +27,7 @@ from krepair.formats.transaction_state import IN_PROGRESS, TransactionStatus, st
 from krepair.formats.words import count_text, time_text
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.broker_clock import last_write, markers_in
+from krepair.rules.broker_clock import last_write, markers_in
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
 from krepair.start.coordinator_partitions import partition_of_name, partitions_of_topic

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
+from krepair.checks.tail import is_torn_tail
 from krepair.durable.scratch import Scratch
 from krepair.engine.engine import Engine
 from krepair.errors import PersonDecidesError, RefusedError, UsageError
@@ -21,11 +21,9 @@ from krepair.fixes.context import Context, oldest_writer_version
 from krepair.fixes.logs import read_last_logs
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT, log_name
-from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
-from krepair.kernels.scan import SegmentSummary
+from krepair.kernels.classes import D_NONE
 from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import DIGEST_BYTES
-from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options
@@ -206,21 +204,6 @@ def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, acti
         return False
     path = f"{partition.path}/{log_name(facts.base_offset)}"
     return not (active and (not view.clean_shutdown or is_torn_tail(path, facts.summary)))
-
-
-def is_torn_tail(path: str, summary: SegmentSummary) -> bool:
-    """Return whether only a torn batch, or zeros that were never written over, follow the last valid batch."""
-    if summary.damage not in (D_TORN, D_PAST_END, D_ZEROS):
-        return False
-    rest = summary.file_size - summary.valid_bytes
-    if rest > LOOK_AT_MOST_BYTES:
-        return False
-    try:
-        with opened_for_reading(path) as descriptor:
-            data = os.pread(descriptor, rest, summary.valid_bytes)
-            return not any(data) if summary.damage == D_ZEROS else not holds_whole_batch(data)
-    except OSError:
-        return False  # an unreadable tail may hold a whole batch, so it does not count as harmless
 
 
 # -- pure: which order, and whether with the fence

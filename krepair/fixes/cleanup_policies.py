@@ -7,12 +7,12 @@ from typing import Final
 
 from msgspec import UnsetType
 
+from krepair.commit.kept import find_copy
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
 from krepair.fixes.replicas import ReadReplica
 from krepair.logdir.config import Settings
 from krepair.logdir.values import PrivateFolder
-from krepair.ops.kept import find_copy
 from krepair.rules.replicas.judge import ReplicaGroup
 
 _LOOKED_INTO_BYTES: Final = 64 << 20

@@ -44,26 +44,20 @@ from krepair.errors import (
     UnreadableError,
     WrongUserError,
 )
-from krepair.fixes.evidence import read_metadata, why_no_longer_only_replica
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
-    FolderKind,
-    FolderName,
-    parse_folder_name,
 )
 from krepair.logdir.lock import Lock, hold_lock
-from krepair.logdir.reading import kind_of, opened_folder, why
+from krepair.logdir.reading import kind_of, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import meta_of, read_log_dir
+from krepair.logdir.view import meta_of
 from krepair.next_command import NOTHING, PLAN, Next
-from krepair.ops.show import after_stop_command, plan_command
-from krepair.options import EVERY_TOPIC
-from krepair.plan.model import Evidence, PartitionPlan, Plan, Preview, SearchedDir
+from krepair.plan.commands import after_stop_command, plan_command
+from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.review import review
 from krepair.plan.space import apply_order
-from krepair.rules.evidence import OtherLog
 from krepair.rules.model import Skipped
 
 _SHOWN_OBJECTIONS: Final = 5
@@ -274,120 +268,6 @@ def _this_user() -> str:
 
 
 # -- what apply rests on: the directories of other brokers are held, or say the same as when the plan was made
-
-
-def others_of(plan: Plan) -> list[str]:
-    """Return the log directories of other brokers on whose logs a plan rests."""
-    logs = [log for part in plan.partitions if part.changes for log in _logs(part)]
-    return sorted({log.log_dir for log in logs} - {plan.log_dir})
-
-
-def check_evidence(plan: Plan) -> tuple[LogDir, dict[tuple[str, int], str]]:
-    """Check the other log directories on which a plan rests for new or changed replicas; their locks are held.
-
-    Returns:
-        The log directory under the lock; and by (topic, number) why there may be another replica than when the plan was
-        made.
-
-    Raises:
-        StalePlanError: a directory is gone, or belongs to another broker.
-    """
-    moved = _replicas_moved_since(plan)
-    view = read_log_dir(plan.log_dir)
-    return view, moved | _replicas_assigned_since(plan, view)
-
-
-def _replicas_moved_since(plan: Plan) -> dict[tuple[str, int], str]:
-    """Return the replicas that a broker began to move since the plan was made, in the directories searched for them.
-
-    None can begin later: the log that would be copied is in a directory that apply has locked.
-
-    Returns:
-        (topic, number) -> the new folder, of the partitions that rest on evidence.
-
-    Raises:
-        StalePlanError: a directory is gone, or belongs to another broker.
-    """
-    others = plan.policy.others
-    resting = _partitions_on_evidence(plan)
-    if not resting:
-        return {}
-    wanted = {(part.topic, part.partition) for part in resting}
-    known = {(log.log_dir, log.folder) for part in resting for log in _logs(part)}
-    moved: dict[tuple[str, int], str] = {}
-    for searched in others.searched:
-        for folder in _folders(plan, searched):
-            name = (folder.topic, folder.partition)
-            if (
-                folder.kind is FolderKind.FUTURE
-                and name in wanted
-                and (searched.path, folder.name) not in known
-            ):
-                moved.setdefault(name, f"{searched.path}/{folder.name}: appeared after the plan was made")
-    return moved
-
-
-def _replicas_assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
-    """Return the partitions that had one replica when the plan was made, and by their broker's metadata no longer do.
-
-    A broker that was started since may have copied a value to a new replica; its tombstone must not be removed here.
-
-    Args:
-        plan: the plan that is applied.
-        view: the log directory as it is now.
-
-    Returns:
-        (topic, number) -> why it is not the only one.
-    """
-    others = plan.policy.others
-    only = {
-        (part.topic, part.partition)
-        for part in _partitions_on_evidence(plan)
-        if isinstance(part.evidence, Evidence) and part.evidence.kind == "only-replica"
-    }
-    if not only:
-        return {}
-    metadata, assigned = read_metadata(view, others.own_metadata), dict[tuple[str, int], str]()
-    for partition in view.partitions:
-        if partition.key in only:
-            vouched_for = not {partition.topic, EVERY_TOPIC}.isdisjoint(others.only_replica)
-            text = why_no_longer_only_replica(view, metadata, partition, vouched_for=vouched_for)
-            if text:
-                assigned[partition.key] = text
-    return assigned
-
-
-def _partitions_on_evidence(plan: Plan) -> list[PartitionPlan]:
-    """Return the partitions from which markers or tombstones may be removed."""
-    return [
-        part
-        for part in plan.partitions
-        if part.changes and isinstance(part.evidence, Evidence) and not part.evidence.keeps_all
-    ]
-
-
-def _logs(part: PartitionPlan) -> tuple[OtherLog, ...]:
-    return part.evidence.logs if isinstance(part.evidence, Evidence) else ()
-
-
-def _folders(plan: Plan, searched: SearchedDir) -> list[FolderName]:
-    """List the folder names in a log directory.
-
-    Raises:
-        StalePlanError: the directory cannot be listed, or belongs to another broker.
-    """
-    try:
-        meta = meta_of(searched.path)
-        if meta is not None and meta.broker_id == str(searched.broker_id):
-            with opened_folder(searched.path) as descriptor:
-                return [parse_folder_name(name) for name in sorted(os.listdir(descriptor))]
-        text = "is of another broker than when the plan was made"
-    except OSError as error:
-        text = str(error.strerror)
-    raise StalePlanError(
-        f"{searched.path}: {text}; the plan rests on it: broker {searched.broker_id} may be moving a partition there",
-        next_command=plan_command(plan),
-    )
 
 
 # -- a partition

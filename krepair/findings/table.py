@@ -15,7 +15,10 @@ from krepair.checks.catalogue import IN_USE, Finding, Severity, of_version
 from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
+from krepair.commit.reports import KeptPlan
 from krepair.engine.items import Failed
+from krepair.findings.coordinator_versions import VersionsInUse, coordinator_findings
+from krepair.findings.open_transactions import transaction_findings
 from krepair.fixes.analysis import PartitionAnalysis, next_start_of
 from krepair.fixes.checkpoints import MISSING_TAILS_RESULT, absent_partitions, absent_text
 from krepair.fixes.context import Context, place_of
@@ -36,11 +39,7 @@ from krepair.logdir.config import DEFAULT, LARGEST_RECORD_BYTES, Setting, config
 from krepair.logdir.lock import Holder, is_locked
 from krepair.logdir.values import LogDir, Partition, Special
 from krepair.next_command import NOTHING, PLAN, Next, by_id
-from krepair.ops.broker_clock import mtimes_look_copied
-from krepair.ops.coordinator_versions import VersionsInUse, coordinator_findings
-from krepair.ops.open_transactions import transaction_findings
-from krepair.ops.reports import KeptPlan
-from krepair.ops.room import removable
+from krepair.rules.broker_clock import mtimes_look_copied
 from krepair.rules.checkpoints import Key
 from krepair.rules.missing_tails import RULE
 from krepair.rules.model import SegmentFacts, Skipped
@@ -50,6 +49,7 @@ from krepair.start.needs import StartSpace, space_findings
 from krepair.start.ownership import Node, lacks, nodes_of, owner_evidence, usual_owner
 from krepair.start.placed import Missing
 from krepair.start.refusal import RootFacts
+from krepair.start.room import removable
 from krepair.start.times import time_findings
 
 if TYPE_CHECKING:
