@@ -35,6 +35,7 @@ from krepair.formats.words import count_text
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
+from krepair.logdir.view import beside
 from krepair.next_command import Next
 from krepair.options import consents_of
 from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile
@@ -115,7 +116,7 @@ class Checkpoints(Fix):
             key=lambda checkpoint: checkpoint.file.name,
         )
         return RootProposal(
-            chain(_gone_findings(gone), checkpoint_findings(context.view, checkpoints)),
+            chain(_gone_findings(context.view, gone), checkpoint_findings(context.view, checkpoints)),
             changes=tuple(_change(checkpoint) for checkpoint in mends),
             notes=tuple(
                 f"{checkpoint.file.name}: {text}"
@@ -302,8 +303,9 @@ def compare_checkpoints(
     return tuple(checkpoints)
 
 
-def _gone_findings(gone: Iterable[MissingTail]) -> Iterator[Finding]:
+def _gone_findings(view: LogDir, gone: Iterable[MissingTail]) -> Iterator[Finding]:
     """Yield KR312 for each partition whose log tail is missing."""
+    keys = {partition.folder: partition.key for partition in view.partitions}
     for end in gone:
         keeps = f"; --fix checkpoints keeps these lines without --accept-data-loss {end.consent}"
         again = "" if end.is_alone else ", or fetch the partition from another replica,"
@@ -311,7 +313,7 @@ def _gone_findings(gone: Iterable[MissingTail]) -> Iterator[Finding]:
             rule=RULE,
             partition=end.folder,
             evidence=f"{end.text}; first copy the files back{again} before this broker starts"
-            f"{keeps if end.consent else ''}",
+            f"{beside(view, keys[end.folder])}{keeps if end.consent else ''}",
             first_offset=end.end,
             last_offset=end.last,
         )

@@ -43,6 +43,7 @@ from krepair.formats.filenames import (
 )
 from krepair.formats.meta_properties import MAX_BYTES, MetaProperties, decode
 from krepair.formats.partition_metadata import PartitionMetadata
+from krepair.formats.words import names_text
 from krepair.logdir.reading import file_ref, kind_of, opened_folder, read_whole, why
 from krepair.logdir.values import (
     FileRef,
@@ -487,6 +488,15 @@ def futures_of(view: LogDir, topic: str, number: int) -> Iterator[Partition]:
     for folder in view.marked:
         if (folder.topic, folder.number, folder.role) == (topic, number, FUTURE):
             yield folder
+
+
+def beside(view: LogDir, key: tuple[str, int]) -> str:
+    """Return a clause on the marked folders of a partition, which may hold the records that it lacks; else empty."""
+    folders = [folder for folder in view.marked if folder.key == key]
+    names = names_text([folder.folder for folder in folders])
+    goes = "; the start deletes it" if any(folder.role == "delete" for folder in folders) else ""
+    look = "copy it away, and look there first"
+    return f"; {names} beside it may have the records ({look}{goes})" if folders else ""
 
 
 class ReplicaState(Struct, frozen=True, kw_only=True):

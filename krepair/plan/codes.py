@@ -119,7 +119,8 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
     ),
     "marked-folder": CodeInWords(
         "a -delete, -future or -stray folder has the same line in the recovery points",
-        "let the broker end what it began",
+        "let the broker end what it began; a -stray folder stays forever: move it out of the log directory while the "
+        "broker is stopped",
     ),
     "checkpoint": CodeInWords(
         "the recovery points are damaged, or the log start is past the log end",

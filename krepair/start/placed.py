@@ -16,6 +16,7 @@ from krepair.formats.words import names_text
 from krepair.logdir.cluster import RESERVED_DIRECTORY_IDS, Assignment, MetadataImage
 from krepair.logdir.config import configured_log_dirs
 from krepair.logdir.values import LogDir
+from krepair.logdir.view import beside
 
 Key = tuple[str, int]
 
@@ -83,10 +84,11 @@ def missing_findings(view: LogDir, missing: Sequence[Missing]) -> Iterator[Findi
     """Yield the missing partitions that belong in a log directory, or may be created in it (KR611)."""
     for partition in missing:
         if partition.place == view.path:
+            where = f"{_where(view, partition)}; this start makes it new, and empty"
             yield Finding(
                 rule="KR611",
                 partition=partition.folder,
-                evidence=f"{_where(view, partition)}; this start makes it new, and empty; {_others(partition)}",
+                evidence=f"{where}{beside(view, partition.key)}; {_others(partition)}",
                 severity=None if _may_lose(partition) else Severity.CONFUSING,
             )
 

@@ -289,8 +289,10 @@ def _kept(view: LogDir, but: str) -> Iterator[RemovableFiles]:
 def _removed_by_a_start(view: LogDir) -> Iterator[RemovableFiles]:
     """Yield files that brokers left behind, and folders of deleted partitions."""
     sizes = {file.path: file.blocks for part in view.partitions for file in _left_behind(part)}
+    there = {part.key for part in view.partitions}
     for part in view.marked:
-        if part.role == "delete":
+        # Beside a folder of the same partition it may hold records that this one has lost.
+        if part.role == "delete" and part.key not in there:
             sizes[part.path] = sum(file.blocks for file in part.files())
     if not sum(sizes.values()):
         return

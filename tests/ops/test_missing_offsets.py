@@ -13,6 +13,7 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
+from krepair.ops.room import removable
 from krepair.ops.undo import undo
 from tests import builders
 from tests.builders import NOW_MS, commit, data
@@ -249,3 +250,20 @@ def test_what_our_kept_originals_explain_is_taken_out_of_a_larger_gap(tmp_path: 
     for base in (10, 20):
         lose(log_dir, base)
     assert ranges(log_dir) == ["10 offsets without a record: 10 to 19 are in no segment"]
+
+
+@pytest.mark.parametrize("mark", ["stray", "future", "delete"])
+def test_a_marked_folder_beside_a_log_that_lost_its_end_is_named_and_never_offered_for_removal(
+    mark: str, tmp_path: Path
+) -> None:
+    log_dir = made(tmp_path / "logs")
+    marked = f"t-0.{'a' * 32}-{mark}"
+    shutil.copytree(log_dir / "t-0", log_dir / marked)
+    assert removable(str(log_dir)) == ()
+    (log_dir / "t-0" / f"{30:020d}.log").write_bytes(b"")
+    (finding,) = VERBS.found(log_dir, "KR312")
+    assert f"{marked} beside it may have the records (copy it away, and look there first" in finding.evidence
+    assert ("the start deletes it" in finding.evidence) == (mark == "delete")
+    assert finding.severity is None or finding.severity is Severity.DATA_LOSS
+    shutil.rmtree(log_dir / "t-0")
+    assert bool(removable(str(log_dir))) == (mark == "delete")

@@ -72,6 +72,16 @@ def test_a_partition_of_this_node_without_a_folder_is_named(
     assert not [one for one in found(report, "KR312") if ONE in one.evidence and severity]
 
 
+@pytest.mark.parametrize("mark", ["stray", "delete"])
+def test_a_marked_folder_of_a_missing_partition_is_named(mark: str, tmp_path: Path) -> None:
+    log_dir = unpack("kraft-3.9.2", tmp_path)
+    marked = f"{ONE}.{'a' * 32}-{mark}"
+    (log_dir / ONE).rename(log_dir / marked)
+    (named,) = found(checked([log_dir], None, "3.9.2"), "KR611")
+    assert f"{marked} beside it may have the records" in named.evidence
+    assert ("the start deletes it" in named.evidence) == (mark == "delete")
+
+
 def test_nothing_is_missing_of_a_whole_directory(tmp_path: Path) -> None:
     for version in ("3.9.2", "4.4.0"):
         report = checked([unpack(f"kraft-{version}", tmp_path)], None, version)
