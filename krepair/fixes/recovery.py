@@ -77,7 +77,7 @@ from krepair.rules.recovery import (
     RecoveryPointFacts,
     choose_epochs,
     floor_of,
-    left_to,
+    skip_until_fixed,
     why_damage_stays,
     why_ends_differ,
     why_not_rolled,
@@ -324,7 +324,7 @@ class Range:
 
     def leave(self, code: str, text: str, fix: str = "") -> None:
         """Skip the partition, unless it has a reason already."""
-        self.left = self.left or left_to(code, text, fix)
+        self.left = self.left or skip_until_fixed(code, text, fix)
 
     @property
     def all_changes(self) -> list[Change]:

@@ -1,4 +1,4 @@
-"""Decision whether a log can hold an aborted transaction, from one scan."""
+"""Decide from one scan whether a log can hold an aborted transaction, so that an empty ``.txnindex`` is right."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ _UNCLEAR = (c.EMPTIED, c.EMPTIED_PRODUCER, c.LAST_EMPTIED_NOW, c.EMPTIED_LAST, c
 
 
 def may_have_aborts(summary: SegmentSummary) -> bool:
-    """Return whether a replay of the log could find an aborted transaction whose marker is in this segment.
+    """Return whether a segment may need an entry in its ``.txnindex``; False only if it certainly needs none.
 
-    False only if there certainly is none: then the segment needs no entry in a ``.txnindex``. The scan counts ABORT
-    markers whose records it has read, except the first marker of each producer, whose transaction may begin in an
-    earlier segment. It cannot see transactions whose records are all gone, unknown control batches, or anything after
-    damage; if the segment has any of these, the answer is True.
+    The scan counts the ABORT markers of transactions whose data it has read. It cannot judge the first marker of each
+    producer, whose transaction may begin in an earlier segment, nor transactions whose records are all gone, unknown
+    control batches, or anything after damage. If the segment has any of these, the answer is True.
 
     Args:
         summary: summary of a scan without a transaction index.
@@ -30,7 +29,7 @@ def may_have_aborts(summary: SegmentSummary) -> bool:
 
 
 def may_be_untrue(*, entries: bool, summaries: Iterable[SegmentSummary]) -> bool:
-    """Return whether a replay could contradict a ``.txnindex`` of the log.
+    """Return whether the transaction indexes of a log may be wrong, so that the log must be replayed to judge them.
 
     Args:
         entries: True if one of the indexes has an entry.

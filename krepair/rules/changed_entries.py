@@ -1,4 +1,8 @@
-"""Changes of single entries of an intact offset checkpoint, and which of them a file already has."""
+"""Changes of single entries of an offset checkpoint, as a plan records them.
+
+Broker and krepair may both write a checkpoint. So a change replaces single entries, keeps all others, and is not made
+if an entry no longer has the plan's old offset.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +73,7 @@ def with_entries(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
 
 
 def has_new_entries(data: bytes, lines: Iterable[ChangedLine]) -> bool:
-    """Return whether the file has all these changes; a damaged file has none of them."""
+    """Return whether a file already has all these changes; a damaged file has none of them."""
     offsets = _offsets_in(data)
     return offsets is not None and all(_is_new(offsets, line) for line in lines)
 
@@ -83,7 +87,7 @@ def _offsets_in(data: bytes) -> dict[tuple[str, int], int] | None:
 
 
 def _is_new(offsets: Mapping[tuple[str, int], int], line: ChangedLine) -> bool:
-    """Return whether an entry has its new value; a broker may have rewritten one that was removed."""
+    """Return whether an entry has its new offset; a removed entry may have been written again by a broker."""
     offset = offsets.get((line.topic, line.partition))
     return offset != line.old if line.new is None else offset == line.new
 

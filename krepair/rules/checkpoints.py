@@ -48,8 +48,8 @@ class CheckpointKind:
         rule: code of its finding.
         word: meaning of its offsets, in a word.
         past_end: repair of an offset past the log end.
-        missing: the value that a broker uses if a line is missing.
-        of_each: true if a broker writes an entry for each partition.
+        missing: what a broker assumes if an entry is missing.
+        of_each: True if a broker writes an entry for each partition.
     """
 
     name: str
@@ -136,8 +136,8 @@ class RepairedOffsets(NamedTuple):
 
     Attributes:
         kind: kind of the checkpoint file.
-        before: entries of the old file.
-        entries: entries of the new file.
+        before: entries before the repair.
+        entries: entries after the repair.
         decisions: entries that are changed or removed.
         damage: faults of the file itself.
         without: partitions of the log directory without an entry, if the file is damaged and should have one for each.
@@ -166,7 +166,7 @@ class RepairedOffsets(NamedTuple):
 
     @property
     def others(self) -> tuple[EntryDecision, ...]:
-        """The other entries that are changed or removed."""
+        """Changed or removed entries that do not lie past the log end."""
         return tuple(decision for decision in self.decisions if decision.reason is not EntryReason.PAST_END)
 
 
@@ -182,10 +182,10 @@ def repair_offsets(
             such a partition, or of one that is not here, counts as past the log end.
     """
     with many_values():
-        return _mend(kind, file, ends)
+        return _repair(kind, file, ends)
 
 
-def _mend(
+def _repair(
     kind: CheckpointKind, file: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
 ) -> RepairedOffsets:
     kept: dict[Key, CheckpointEntry] = {}
@@ -194,7 +194,7 @@ def _mend(
         if entry[:2] not in ends and not TOPIC_NAME.fullmatch(entry.topic):
             decisions.append(EntryDecision(EntryReason.NO_TOPIC, *entry, -1, None))
             continue
-        new = _mended(kind, entry, ends, decisions)
+        new = _repair_entry(kind, entry, ends, decisions)
         if new is None:
             continue
         key = (new.topic, new.partition)
@@ -225,7 +225,7 @@ def _mend(
     )
 
 
-def _mended(
+def _repair_entry(
     kind: CheckpointKind,
     entry: CheckpointEntry,
     ends: Mapping[Key, int | None],

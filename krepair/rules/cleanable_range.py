@@ -1,4 +1,4 @@
-"""The cleanable range of a log, and the delete horizon for markers.
+"""The cleanable range of a log, which compaction may change, and the delete horizon, up to which markers may go.
 
 Source: LogCleanerManager.cleanableOffsets and Cleaner.doClean (2.2.1), KAFKA-13194 (high watermark).
 """
@@ -34,15 +34,15 @@ def find_cleanable_range(
             "the active segment begins there",
         )
     ]
-    # Both count: the broker's snapshot may know a transaction whose batches are gone from the log, and the log one that
-    # began after the snapshot.
+    # Both states count: the snapshot may know an open transaction whose batches are gone from the log, and the log may
+    # have one that began after the snapshot.
     for states in (scan, broker):
         offset, producer_id = states.first_open()
         if offset != INT64_MAX:
             text = f"producer {producer_id} has a transaction open since offset {offset}"
             limits.append((offset, "open transaction", text))
-    # A new leader may still truncate records from here on. An older record that one of them superseded would then be
-    # gone too (KAFKA-13194).
+    # A new leader may still truncate records at or above the high watermark. If one of them superseded an older record,
+    # compaction would have removed that one, and both would be lost (KAFKA-13194).
     limits.append((policy.high_watermark, "high watermark", f"the high watermark is {policy.high_watermark}"))
     if scan.min_unreplicated != INT64_MAX:
         since = scan.min_unreplicated
@@ -53,7 +53,7 @@ def find_cleanable_range(
     if policy.min_compaction_lag_ms > 0:
         limits.extend(_lag_limit(segments, policy))
     offset, limit, text = min(limits, key=lambda each: each[0])
-    return _cut(segments, offset, limit, text)
+    return _range_up_to(segments, offset, limit, text)
 
 
 def _lag_limit(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> list[tuple[int, str, str]]:
@@ -79,7 +79,7 @@ def _lag_limit(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> list[t
     return []
 
 
-def _cut(segments: Sequence[SegmentFacts], offset: int, limit: str, text: str) -> CleanableRange:
+def _range_up_to(segments: Sequence[SegmentFacts], offset: int, limit: str, text: str) -> CleanableRange:
     count = 0
     for place in range(len(segments) - 1):
         if segments[place + 1].base_offset > offset:
@@ -129,7 +129,7 @@ def first_problem(segments: Sequence[SegmentFacts]) -> Skipped | None:
             return Skipped(
                 "damage", f"{where}: {summary.damage_text}", Next.of("check", LOG_DIR), damaged=True
             )
-    # Overlapping segments that become one would give the new log offsets that go back.
+    # If overlapping segments became one, the offsets in the new log would decrease.
     for segment, after in pairwise(segments):
         if segment.end_offset > after.base_offset:
             text = (

@@ -1,8 +1,8 @@
-"""Decisions of key compaction that follow from facts alone.
+"""Decisions of key compaction that need no record: the compaction range, and the counts that a plan shows.
 
-Records are judged while a segment is read (``krepair.kernels.compact_filter``). The rest of the segment is then scanned
-like a log, and the rules of markers decide on its retained empty batches and transaction markers. So a second
-compaction changes nothing if ``markers`` changes nothing in the compacted segments.
+Which records stay is decided while a segment is read (``krepair.kernels.compact_filter``). The remaining batches are
+then scanned like a log, and ``rules.markers`` decides on their empty batches and transaction markers. So compacting
+twice changes nothing more if ``markers`` finds nothing to change in the compacted segments.
 
 Source: LogCleanerManager.cleanableOffsets, Cleaner.shouldRetainRecord (2.2.1, 2.8, 3.9, 4.3).
 """
@@ -29,7 +29,9 @@ LARGEST_LOG_BYTES = 2**31 - 1
 
 
 def secret_of(fingerprints: Iterable[str]) -> bytes:
-    """Derive the 16-byte secret of the key hash from the files; whoever produces records cannot predict it.
+    """Derive the secret of the key hash, 16 bytes, from the planned files.
+
+    A producer of records cannot predict the secret, so nobody can choose keys whose hashes collide.
 
     Args:
         fingerprints: fingerprints of the planned files, in order. They contain times.
@@ -96,14 +98,14 @@ def compaction_range_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) 
 
 
 def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: Int64s) -> SegmentFacts:
-    """Build the facts of a compacted segment for the rules of markers.
+    """Combine the facts of a segment before and after key compaction, as input for ``rules.markers``.
 
-    Its times are those of the source. A batch that loses its newest record must not make the segment look older for
-    ``min.compaction.lag.ms``, or the producer look expired.
+    The times are those before compaction: a batch that loses its newest record must not make the segment look older
+    for ``min.compaction.lag.ms``, or its producer look expired.
 
     Args:
-        original: facts of the source.
-        compacted: scan of the compacted segment.
+        original: facts of the segment before compaction.
+        compacted: scan of the segment after compaction.
         entries: int64[E, 4], entries of its ``.txnindex``.
     """
     rows = compacted.rows.copy()
@@ -114,7 +116,7 @@ def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: 
 
 
 def too_large(decision: PartitionDecision) -> Skipped | None:
-    """Return the reason for skipping the partition if a recompressed log would exceed 2 GiB; else None."""
+    """Return the reason for skipping the partition if recompression would make a log exceed 2 GiB; else None."""
     for group in decision.groups:
         if group.kept_bytes > LARGEST_LOG_BYTES:
             name = log_name(group.sources[0].base_offset)
@@ -140,10 +142,10 @@ class RecordTally:
         tombstones_kept: number of tombstones that are the last of their key and stay.
         unstamped: number of tombstones that are the last of their key in batches without a delete horizon; the chosen
             horizon decides on them.
-        unstamped_bytes: bytes of ``unstamped``, uncompressed.
+        unstamped_bytes: uncompressed bytes of the tombstones counted by ``unstamped``.
         stamp_past: number of tombstones that are the last of their key and past their batch's delete horizon.
         stamp_to_come: number of tombstones that are the last of their key and before their batch's delete horizon.
-        stamp_past_bytes: bytes of ``stamp_past``, uncompressed.
+        stamp_past_bytes: uncompressed bytes of the tombstones counted by ``stamp_past``.
         held: number of tombstones that are old enough to go, but stay because an older record of their key stays
             somewhere, or because the log has to end with records.
         rewritten: number of batches that lose some of their records.
@@ -168,7 +170,7 @@ class RecordTally:
 
     @property
     def changes(self) -> bool:
-        """True if a record goes."""
+        """True if compaction removes at least one record."""
         return self.kept != self.records
 
     def __add__(self, other: RecordTally) -> RecordTally:
@@ -178,7 +180,7 @@ class RecordTally:
 
 
 def tally_of(tallies: Int64s) -> RecordTally:
-    """Build the tally of one segment from the kernel's int64[TALLY_COUNT], whose rows are named like the fields."""
+    """Convert the kernel's counts of one segment; the kernel's index ``T_NAME`` holds the field ``name``."""
     names = RecordTally.__dataclass_fields__
     return RecordTally(**{name: int(tallies[getattr(f, f"T_{name.upper()}")]) for name in names})
 
@@ -189,7 +191,9 @@ def tombstone_horizons(
     cleanable: CleanableRange,
     policy: MarkerPolicy,
 ) -> tuple[TombstoneHorizon, ...]:
-    """Return how many tombstones each choice of the horizon removes and keeps; each key's last record counts.
+    """Count the tombstones that each choice of the delete horizon removes and keeps.
+
+    Only tombstones that are the last record of their key are counted.
 
     Args:
         segments: facts of all segments of the partition, before compaction.

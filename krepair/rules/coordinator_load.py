@@ -1,15 +1,16 @@
-"""Logs of ``__transaction_state`` whose end a transaction coordinator never reaches. Pure.
+"""Logs of ``__transaction_state`` that a transaction coordinator can never load to their end.
 
-A coordinator that loads a partition reads it from the log start to the log end, and continues after the last record
-that it was given. In two cases it reads the same place forever, with one core, and answers
+A coordinator loads a partition by reading it from the log start to the log end. Each read continues after the last
+record of the read before. In two cases it repeats one read forever, uses a whole core, and answers clients with
 COORDINATOR_LOAD_IN_PROGRESS:
 
-* up to 3.9.1, if a read gives batches of which none has a record. A read ends with its segment, so a segment must
-  not end with an empty batch (KAFKA-17941).
-* up to 2.3, also if a read gives no batch before the log end is reached (KAFKA-9065).
+* up to 3.9.1, if a read returns batches, but none of them has a record. A read ends with its segment, so a segment
+  must not end with an empty batch (KAFKA-17941).
+* up to 2.3, also if a read returns no batch before the log end is reached (KAFKA-9065).
 
-So the last batch of an inactive segment may go if a later segment has a batch, with which the next read begins.
-Cleaners of 3.9.2 and 4.x leave a retained empty batch at the end of the cleanable range (KAFKA-17076).
+So compaction may remove the last batch of an inactive segment only if a later segment has a batch, where the next read
+begins. Cleaners of 3.9.2 and 4.x leave an empty batch at the end of the cleanable range (KAFKA-17076).
+``check`` reports such logs, and ``compact`` never writes one.
 
 Source: ``TransactionStateManager.loadTransactionMetadata`` (2.2.1, 3.7.2, 3.9.2), ``Log.read`` (2.2.1).
 """
@@ -49,7 +50,7 @@ class LoadStop(NamedTuple):
 
 
 def load_stops(segments: Sequence[SegmentFacts], log_start: int, version: Version) -> Iterator[LoadStop]:
-    """Find where the load hangs, ascending: at the first offset, and at the next once that one is gone.
+    """Find all offsets at which the load would hang, ascending. The load hangs at a later one once the first is mended.
 
     Args:
         segments: all segments of the partition, ascending; the last one is active.
@@ -87,10 +88,10 @@ def keeps_end_of(segments: Sequence[SegmentFacts], cleanable: CleanableRange, po
 
 
 def why_not_loaded(segments: Sequence[SegmentFacts], groups: Sequence[GroupDecision]) -> Skipped | None:
-    """Return why new segments may not be loaded to their ends, None if they will be.
+    """Return the reason for skipping a partition whose new segments a coordinator could not load; else None.
 
-    A batch with a producer may stay without records, as its last sequence or its marker. Coordinators write without a
-    producer id.
+    Only a batch with a producer id may stay without records: for its last sequence number, or as a marker. Coordinators
+    write without producer ids, so such a batch is not expected here.
 
     Args:
         segments: all segments of the partition, ascending.
@@ -98,17 +99,17 @@ def why_not_loaded(segments: Sequence[SegmentFacts], groups: Sequence[GroupDecis
     """
     with_producer = next((segment for segment in segments if len(segment.summary.rows)), None)
     if with_producer is not None:
-        return _left(
+        return _skipped(
             with_producer.base_offset, "a batch of a producer, and coordinators write without a producer id"
         )
     for group in groups:
         if group.last_offset >= 0 and not group.kept_bytes:
             text = "no record of it would stay, and it can be joined with no neighbour, so its sources stay"
-            return _left(group.sources[0].base_offset, text)
+            return _skipped(group.sources[0].base_offset, text)
     return None
 
 
-def _left(base_offset: int, text: str) -> Skipped:
+def _skipped(base_offset: int, text: str) -> Skipped:
     return Skipped(
         _CODE,
         f"{log_name(base_offset)}: {text}; a transaction coordinator before 3.9.2 does not get past a segment that "

@@ -1,4 +1,7 @@
-"""Damage of logs: which is a torn tail, what each repair costs, and how a broker's recovery treats it. Pure.
+"""Judgement of damaged logs: torn tail or other damage, the cost of each repair, and what a broker's recovery would do.
+
+``--fix tail`` and ``recovery`` use it, and the forecast of the next start. It opens no file: ``rewrite.damage`` has
+read the logs and mapped their valid and damaged ranges.
 
 Source: ``LogSegment.recover``, ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9).
 """
@@ -92,11 +95,11 @@ class DamageMap(Struct, frozen=True, kw_only=True):
     """Valid and damaged ranges of a damaged log, which together cover the file.
 
     Attributes:
-        why: reason why the log could not be read; empty if it was.
-        unknown: True if that is a batch of a later version than krepair knows: then it is no damage.
+        why: reason why the log could not be read; empty if it was read.
+        unknown: True if the reason is a batch of a later version than krepair knows, which is no damage.
         valid: valid ranges, ascending; an empty first range is left out.
         damaged: damaged ranges, ascending.
-        complete: True if the search after the last damage was completed.
+        complete: True if the search for valid batches after the last damage was completed.
         recovery: effect on a broker's recovery of wrong offsets in batches with valid checksums, see
             ``rewrite.damage.recovery_of_offsets``; computed only if some are wrong.
         cut: position at which a broker's recovery truncates the log for the damage there; the size of the log if
@@ -133,7 +136,7 @@ class DamagedLogs(NamedTuple):
 
 
 class Written(NamedTuple):
-    """State of a partition's log on the disk when its broker stopped.
+    """Offsets of a partition's log that were certainly written, or flushed to disk, when its broker stopped.
 
     Attributes:
         flushed: recovery point: offsets below it were on the disk, so no power cut has torn them.
@@ -156,8 +159,8 @@ class Loss(NamedTuple):
         last: last offset that no batch holds any more, -1 if unknown.
         records: number of lost records that consumers could see, by readable batch headers, else by offsets; -1 if
             unknown.
-        at_most: True if some records are counted by offsets, of which there may be more than records.
-        at_least: True if some bytes allow no estimate.
+        at_most: True if some records are counted by their offsets, so that ``records`` may be too high.
+        at_least: True if some bytes allow no estimate, so that ``records`` may be too low.
         segments: number of whole segments that go.
         last_at_most: True if ``last`` is only an upper bound: a v0 or v1 message follows, which may wrap earlier ones.
     """
@@ -180,13 +183,13 @@ class Loss(NamedTuple):
         records = "records whose number is not known"
         if self.records >= 0:
             words = {(True, False): "at most ", (False, True): "at least ", (True, True): "about "}
-            records = f"{words.get((self.at_most, self.at_least), '')}{_counted(self.records, 'record')}"
-        whole = f", {_counted(self.segments, 'later segment')} among them" if self.segments else ""
-        return f"{_counted(self.bytes, 'byte')}{whole}, {offsets}, {records}"
+            records = f"{words.get((self.at_most, self.at_least), '')}{_count_text(self.records, 'record')}"
+        whole = f", {_count_text(self.segments, 'later segment')} among them" if self.segments else ""
+        return f"{_count_text(self.bytes, 'byte')}{whole}, {offsets}, {records}"
 
 
-def _counted(count: int, word: str) -> str:
-    """Format a count in plain digits, which a person compares with offsets and positions in the same text."""
+def _count_text(count: int, word: str) -> str:
+    """Format a count without separators, like the offsets and positions in the same text."""
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
@@ -194,7 +197,7 @@ def _no_offsets(loss: Loss) -> str:
     return f"offsets from {loss.first} on" if loss.last < 0 else "no offsets"
 
 
-def _seen_from(loss: Loss, log_start: int) -> Loss:
+def _loss_above(loss: Loss, log_start: int) -> Loss:
     """Restrict a loss to records at or above the log start offset."""
     if loss.first >= log_start or loss.last < 0:
         return loss
@@ -280,7 +283,7 @@ def valid_range(summary: SegmentSummary, start: int = 0) -> ValidRange:
 
 
 def unmapped(logs: DamagedLogs) -> str:
-    """Return the reason why a partition's damage is not fully known, or empty."""
+    """Return why the damage of a partition is not fully known; empty if it is."""
     for base_offset, mapped in sorted(logs.maps.items()):
         if mapped.why:
             return mapped.why
@@ -305,14 +308,14 @@ def damages_of(logs: DamagedLogs, written: Written) -> tuple[Damaged, ...]:
     if unmapped(logs):
         return ()
     damages = []
-    behind = _behind_each(logs)
+    behind = _summaries_of_later_segments(logs)
     for number, facts in enumerate(logs.segments):
         mapped = logs.maps.get(facts.base_offset)
         if mapped is None:
             continue
         active, here = number == len(logs.segments) - 1, valid_ranges(logs, facts)
         for damaged in mapped.damaged:
-            torn = active and _is_torn(damaged, written.flushed)
+            torn = active and _is_torn_write(damaged, written.flushed)
             next_base = -1 if active else logs.segments[number + 1].base_offset
             padding = _is_padding(damaged, next_base, written)
             rule = ZEROS if padding else _rule_of_range(damaged, written, torn=torn)
@@ -326,7 +329,7 @@ def damages_of(logs: DamagedLogs, written: Written) -> tuple[Damaged, ...]:
                     rule=rule,
                     torn=torn,
                     consent="" if harmless else f"{rule}:{logs.folder}:{damaged.first_lost}",
-                    excised=_seen_from(_excised(damaged, following), logs.log_start),
+                    excised=_loss_above(_loss_by_excision(damaged, following), logs.log_start),
                     broker=broker,
                     recovery=_recovery(logs, number, damaged, rule, broker, behind[number]),
                     log_start=logs.log_start,
@@ -341,11 +344,12 @@ def damages_of(logs: DamagedLogs, written: Written) -> tuple[Damaged, ...]:
 
 
 def _is_padding(damaged: DamagedRange, next_base: int, written: Written) -> bool:
-    """Return whether zeros at the end of a log are space that was allocated ahead, and no record is missing.
+    """Return whether zeros at the end of a log are preallocated space, so that no record is missing.
 
-    In a closed segment the next one begins at exactly the next offset (KAFKA-5431: cleaned segments kept the zeros). In
-    the active one only ``preallocate`` tells zeros of a kill from a write that a power cut has lost; a high watermark
-    may be five seconds old, and proves nothing. ``LogSegment.open``, ``FileRecords.open`` (3.9).
+    In an inactive segment this is certain if the next segment begins at exactly the next offset (KAFKA-5431: cleaned
+    segments kept the zeros). In the active segment only the setting ``preallocate`` distinguishes such zeros from a
+    write that a power cut has lost: a high watermark may be five seconds old, and proves nothing. Source:
+    ``LogSegment.open``, ``FileRecords.open`` (3.9).
     """
     if not damaged.zeros or damaged.next_offset >= 0:
         return False
@@ -355,7 +359,7 @@ def _is_padding(damaged: DamagedRange, next_base: int, written: Written) -> bool
 
 
 def _rule_of_range(damaged: DamagedRange, written: Written, *, torn: bool) -> str:
-    """Return the rule of a range; zeros that nothing contradicts are a torn tail like any other."""
+    """Return the finding code of a damaged range; zeros at the end of a log count as a torn tail."""
     if torn and damaged.zeros and damaged.first_lost >= written.recorded:
         return TORN_TAIL
     return rule_of(damaged.damage, torn=torn)
@@ -366,12 +370,13 @@ def _why_not_alone(
     facts: SegmentFacts,
     damaged: DamagedRange,
     following: ValidRange | None,
-    behind: _Behind,
+    behind: _LaterSegments,
 ) -> str:
-    """Return why a range must not be cut out alone; if nothing follows, the log ends there, as after any broker's cut.
+    """Return why a range must not be cut out while later batches stay; empty if nothing is against it.
 
-    The records of an aborted transaction must not stay without its marker. A ``.txnindex`` has no checksum: of an entry
-    that cannot be true, nobody knows which marker it means.
+    The records of an aborted transaction must not stay without its marker, since consumers would read them. A
+    ``.txnindex`` has no checksum: if an entry cannot be true, nobody knows which marker it means. If nothing follows
+    the range, the log ends there, as after a broker's truncation.
     """
     if following is None and not behind.segments:
         return ""
@@ -396,9 +401,9 @@ def _why_not_alone(
 
 
 def _recovery(
-    logs: DamagedLogs, number: int, damaged: DamagedRange, rule: str, broker: Loss, behind: _Behind
+    logs: DamagedLogs, number: int, damaged: DamagedRange, rule: str, broker: Loss, behind: _LaterSegments
 ) -> str:
-    """Describe what a broker's recovery does when it reaches a damage."""
+    """Describe what a broker's recovery does when it reaches a damaged range."""
     if rule not in _WRONG_OFFSETS:
         return f"a broker's recovery cuts here: {broker.text()} are lost"
     mapped = logs.maps[logs.segments[number].base_offset]
@@ -417,11 +422,11 @@ def _recovery(
     return f"{effects.get(mapped.recovery, _UNNOTICED)}; cutting here costs {broker.text()}"
 
 
-def _is_torn(damaged: DamagedRange, flushed: int) -> bool:
-    """Return whether the range is the rest of an unfinished write.
+def _is_torn_write(damaged: DamagedRange, flushed: int) -> bool:
+    """Return whether a range is the rest of an unfinished write, so that no acknowledged record is in it.
 
-    Nothing valid follows, and the range was not flushed or is partial. A whole batch with a wrong checksum that had
-    been flushed was valid once: the disk has changed it.
+    Nothing valid follows such a range, and it was not flushed or is cut short. A complete batch below the recovery
+    point was valid when it was flushed: if its checksum is wrong now, the disk has changed it.
     """
     if damaged.next_offset >= 0 or damaged.checksummed:
         return False
@@ -429,7 +434,7 @@ def _is_torn(damaged: DamagedRange, flushed: int) -> bool:
 
 
 def _records_of(damaged: DamagedRange, last: int) -> tuple[int, bool]:
-    """Count the records of a damaged range, and whether that is only a bound; -1 if unknown."""
+    """Return the number of records in a damaged range, -1 if unknown, and whether that is only an upper bound."""
     if damaged.records >= 0:
         return damaged.records, False
     if last >= 0:
@@ -437,7 +442,7 @@ def _records_of(damaged: DamagedRange, last: int) -> tuple[int, bool]:
     return (0, False) if damaged.zeros else (-1, True)
 
 
-def _excised(damaged: DamagedRange, following: ValidRange | None) -> Loss:
+def _loss_by_excision(damaged: DamagedRange, following: ValidRange | None) -> Loss:
     """Compute the loss of cutting out only the damaged bytes; ``following`` is the next valid range, if any."""
     if following is None:
         records, at_most = _records_of(damaged, damaged.last_lost)
@@ -458,10 +463,12 @@ def broker_loss(logs: DamagedLogs, number: int, start: int, *, alone: bool = Fal
         start: position of the cut.
         alone: True if later segments stay, as when only this one is recovered for its missing index.
     """
-    return _cut_loss(logs, number, start, _NOTHING_BEHIND if alone else _behind_each(logs)[number])
+    return _cut_loss(
+        logs, number, start, _NOTHING_BEHIND if alone else _summaries_of_later_segments(logs)[number]
+    )
 
 
-def _cut_loss(logs: DamagedLogs, number: int, start: int, behind: _Behind) -> Loss:
+def _cut_loss(logs: DamagedLogs, number: int, start: int, behind: _LaterSegments) -> Loss:
     facts = logs.segments[number]
     here = logs.maps[facts.base_offset]
     kept = [ran for ran in here.valid if ran.end <= start]
@@ -480,7 +487,7 @@ def _cut_loss(logs: DamagedLogs, number: int, start: int, behind: _Behind) -> Lo
         behind.segments,
         at_least=at_least,
     )
-    return _seen_from(loss, logs.log_start)
+    return _loss_above(loss, logs.log_start)
 
 
 class _Counts(NamedTuple):
@@ -489,8 +496,8 @@ class _Counts(NamedTuple):
     Attributes:
         last: last offset, None if there are no ranges.
         records: number of records, as far as it is known.
-        at_most: see ``Loss``.
-        at_least: see ``Loss``.
+        at_most: True if ``records`` may be too high, see ``Loss``.
+        at_least: True if ``records`` may be too low, see ``Loss``.
     """
 
     last: int | None = None
@@ -519,7 +526,7 @@ def _counts(valid: Sequence[ValidRange], gaps: Sequence[DamagedRange]) -> _Count
     return _Counts(last, records, at_most, at_least)
 
 
-class _Behind(NamedTuple):
+class _LaterSegments(NamedTuple):
     """Summary of all segments after one segment.
 
     Attributes:
@@ -535,17 +542,17 @@ class _Behind(NamedTuple):
     first: ValidRange | None = None
 
 
-_NOTHING_BEHIND: Final = _Behind()
+_NOTHING_BEHIND: Final = _LaterSegments()
 
 
-def _behind_each(logs: DamagedLogs) -> list[_Behind]:
-    """Summarize what follows each segment, in one pass from the last segment to the first."""
+def _summaries_of_later_segments(logs: DamagedLogs) -> list[_LaterSegments]:
+    """Summarize the later segments of each segment, in one pass from the last segment to the first."""
     summaries, behind = [], _NOTHING_BEHIND
     for facts in reversed(logs.segments):
         summaries.append(behind)
         valid = valid_ranges(logs, facts)
         gaps = logs.maps[facts.base_offset].damaged if facts.base_offset in logs.maps else ()
-        behind = _Behind(
+        behind = _LaterSegments(
             behind.segments + 1,
             behind.bytes + facts.summary.file_size,
             behind.counts.and_of(_counts(valid, gaps)),

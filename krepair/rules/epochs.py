@@ -1,4 +1,4 @@
-"""Merging of the recorded leader epochs with the epochs of the batches in the log.
+"""Merging of a ``leader-epoch-checkpoint`` with the epochs of the batches in its log, for ``--fix epochs``.
 
 A leader writes an entry when it becomes leader, before any data. A follower writes it only when it appends. Compaction
 removes the first batches of an epoch. So an entry may be right although it has no batch, or starts before its first
@@ -119,7 +119,7 @@ class EpochDecision(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Decision as one line: what is recorded, what the log has, and the result."""
+        """Decision as one line: recorded start, start in the log, and result."""
         recorded = "is not recorded" if self.recorded is None else f"is recorded to start at {self.recorded}"
         shown = (
             "no batch of it or a later one"
@@ -162,8 +162,8 @@ class EpochFacts(NamedTuple):
         merged: history that the file should have.
         digest: digest of the file's content, empty if the file is missing.
         left: reason why the file must not be replaced, or empty.
-        unread: reason why the file could not be read, or empty; its entries are unknown then.
-        doubted: batches from which no epoch was derived.
+        unread: reason why the file could not be read, so that its entries are unknown; else empty.
+        doubted: batches whose epoch cannot be right, so that no entry was derived from them.
     """
 
     recorded: Recorded
@@ -180,7 +180,7 @@ class EpochFacts(NamedTuple):
 
 
 def read_recorded(data: bytes | None) -> Recorded:
-    """Read the file, even with a wrong version, because each line is compared with the log anyway.
+    """Read the entries of a file, even if its version is wrong: each entry is compared with the log anyway.
 
     Args:
         data: content of the file, None if it is missing.
@@ -211,7 +211,7 @@ def writes_epoch_zero(version: Version) -> bool:
 
 
 def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) -> MergedEpochs:
-    """Merge the file with the log; pure, and idempotent on a merged history.
+    """Merge the recorded epochs with those of the log. Merging the result again changes nothing.
 
     Args:
         recorded: content of the file on disk.
@@ -249,15 +249,15 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
 
 
 def _only_epoch_zero_is_new(entries: tuple[EpochEntry, ...], recorded: tuple[EpochEntry, ...]) -> bool:
-    """Return whether only epoch 0 is added.
+    """Return whether the merged file only adds epoch 0, which is not worth a change.
 
-    Followers get the same answers without it, and a broker before 2.7 omits it.
+    Followers get the same answers without epoch 0, and a broker before 2.7 omits it.
     """
     return entries[1:] == recorded and entries[0].epoch == 0
 
 
 def _from_log_start(log: LogEpochs) -> list[EpochStart]:
-    """Return the epoch starts from the log start on; batches below it, though still in the segment, are deleted."""
+    """Return the epoch starts at or above the log start; batches below it are deleted, though still in the segment."""
     below = [epoch_start for epoch_start in log.epoch_starts if epoch_start.first_offset <= log.start]
     above = [epoch_start for epoch_start in log.epoch_starts if epoch_start.first_offset > log.start]
     return [*(EpochStart(epoch_start.epoch, log.start, -1) for epoch_start in below[-1:]), *above]
@@ -266,7 +266,12 @@ def _from_log_start(log: LogEpochs) -> list[EpochStart]:
 def _judge(
     entry: EpochEntry, epoch_start: EpochStart | None, log: LogEpochs, *, is_cut: bool
 ) -> EpochDecision:
-    """Compare a recorded entry with the log; ``epoch_start`` is of its epoch, or else of the next higher one."""
+    """Compare a recorded entry with the log.
+
+    Args:
+        epoch_start: start in the log of the entry's epoch or, if the log lacks that epoch, of the next higher one.
+        is_cut: True if the entry's number may be cut off.
+    """
     epoch, start = entry
     shown = epoch_start.first_offset if epoch_start else None
     lower = epoch_start.before + 1 if epoch_start else log.last_offset + 1
@@ -286,7 +291,7 @@ def _judge(
     return EpochDecision(reason, epoch, start, shown, start if reason in _IN else None)
 
 
-def _dropped(decision: EpochDecision, reason: EpochReason) -> EpochDecision:
+def _drop_entry(decision: EpochDecision, reason: EpochReason) -> EpochDecision:
     return decision._replace(reason=reason, start=None)
 
 
@@ -299,16 +304,16 @@ class _History:
         self._epochs: list[int] = []
 
     def assign(self, new: EpochDecision) -> None:
-        """Add an entry as a broker does, except that lines that are merely out of order all stay."""
+        """Add an entry as a broker does, but keep entries that are merely out of order."""
         start = _start(new)
         at = bisect_left(self._epochs, new.epoch)
         if at < len(self.kept) and self.kept[at].epoch == new.epoch:
             if _start(self.kept[at]) <= start:
-                self.gone.append(_dropped(new, EpochReason.REPEATED))
+                self.gone.append(_drop_entry(new, EpochReason.REPEATED))
                 return
             self._drop(at, at + 1, EpochReason.REPEATED)
         if at < len(self.kept) and _start(self.kept[at]) == start:
-            self.gone.append(_dropped(new, EpochReason.NO_DATA))
+            self.gone.append(_drop_entry(new, EpochReason.NO_DATA))
             return
         after = at
         while after < len(self.kept) and _start(self.kept[after]) <= start:
@@ -336,7 +341,7 @@ class _History:
         return at < len(self._epochs) and self._epochs[at] == epoch
 
     def _drop(self, start: int, end: int, reason: EpochReason) -> None:
-        self.gone.extend(_dropped(entry, reason) for entry in self.kept[start:end])
+        self.gone.extend(_drop_entry(entry, reason) for entry in self.kept[start:end])
         del self.kept[start:end]
         del self._epochs[start:end]
 
@@ -349,20 +354,20 @@ def _start(decision: EpochDecision) -> int:
 def _add_from_log(
     epoch_starts: Sequence[EpochStart], log: LogEpochs, history: _History, *, with_zero: bool
 ) -> None:
-    """Add the epochs of the log that no line has."""
+    """Add the epochs of the log that no entry of the file has."""
     missing = [epoch_start for epoch_start in epoch_starts if not history.has(epoch_start.epoch)]
     if missing and missing[0].epoch == 0 and not with_zero:
         zero = missing.pop(0)
         history.gone.append(EpochDecision(EpochReason.EPOCH_ZERO, 0, None, zero.first_offset, None))
     added = True
-    while added:  # an added epoch may replace the line that contradicted others
+    while added:  # an added epoch may replace the entry that contradicted other epochs
         before = len(missing)
-        missing = [epoch_start for epoch_start in missing if not _added(epoch_start, log, history)]
+        missing = [epoch_start for epoch_start in missing if not _add_epoch(epoch_start, log, history)]
         added = len(missing) < before
 
 
-def _added(epoch_start: EpochStart, log: LogEpochs, history: _History) -> bool:
-    """Add an epoch unless a line contradicts it; return whether it was added."""
+def _add_epoch(epoch_start: EpochStart, log: LogEpochs, history: _History) -> bool:
+    """Add an epoch unless an entry contradicts it; return whether it was added."""
     epoch, start = epoch_start.epoch, epoch_start.first_offset
     if not history.takes(epoch, start):
         return False

@@ -1,4 +1,7 @@
-"""Facts about the other replicas of a partition, and what may therefore be removed from this one.
+"""Evidence about the other replicas of a partition, and what may therefore be removed from this one.
+
+The first half decides whether transaction markers and tombstones may go. The second half describes which brokers have
+what a plan takes from a log.
 
 Kafka brings a returning replica up to date by offsets and epochs alone. So a tombstone or a transaction marker may go
 from one replica only if no other replica can later hold the older value, or the data of the transaction, without it. A
@@ -136,7 +139,7 @@ CLOCKS_APART_MS: Final = 60_000
 
 
 def why_not_of_now(as_of_ms: int, stopped_ms: int) -> str:
-    """Return why a cluster state cannot be newer than this broker's stop, by its time; or empty.
+    """Return why a cluster state is too old to count: it was taken before this broker stopped. Empty if it is not.
 
     Args:
         as_of_ms: time of the file with the state, which may be later than the answer but never earlier.
@@ -149,17 +152,17 @@ def why_not_of_now(as_of_ms: int, stopped_ms: int) -> str:
 
 
 def why_other_topic(topic_id: str, line: Assignment) -> str:
-    """Return why a cluster state is of another topic with the same name, or empty; unknown ids match any."""
+    """Return why a line of ``--describe`` is about another topic of the same name, or empty. Unknown ids match any."""
     if not topic_id or not line.topic_id or line.topic_id == topic_id:
         return ""
     return f"its topic id is {topic_id}, the state of the cluster has {line.topic_id}"
 
 
 def why_not_in_sync(broker_id: int, topic_id: str, line: Assignment | None) -> str:
-    """Return why a line of ``--describe`` does not prove that all others are in sync without this broker.
+    """Return why a line of ``--describe`` does not prove that all other replicas are in sync without this broker.
 
-    The output has to be newer than this broker's stop: then it lists the broker as a replica that is not in sync. It
-    may also describe an earlier stop, see ``why_not_of_now``.
+    An output that is newer than this broker's stop lists the broker as a replica that is not in sync. So does an output
+    from an earlier stop; ``why_not_of_now`` excludes that case by the time.
 
     Args:
         broker_id: id of this broker, -1 if unknown.
@@ -204,7 +207,7 @@ OPEN: Final = -1
 
 
 class CutPart(Enum):
-    """Part of a log that goes."""
+    """Part of a log that a plan removes."""
 
     END = "end"
     MIDDLE = "middle"
@@ -227,12 +230,12 @@ class CutRange(NamedTuple):
 
 
 class Holders(NamedTuple):
-    """Brokers by whether they have what goes.
+    """Brokers sorted by whether their replicas have the range that a plan removes.
 
     Attributes:
-        right: brokers that have all of it and whose replicas are right.
-        unsure: brokers that may have it: their log covers it but is not called right, may have holes, or was not read
-            to its end.
+        right: brokers that have the whole range and whose replicas are right.
+        unsure: brokers that may have the range: their log covers it, but the log is not called right, may have holes,
+            or was not read to its end.
         lacking: brokers that lack the records.
     """
 
@@ -244,13 +247,13 @@ class Holders(NamedTuple):
 def who_has(
     removed: CutRange, others: Iterable[ReplicaColumn], called_right: Collection[int], own_tail: int = -1
 ) -> Holders:
-    """Sort the other replicas by whether they have what goes.
+    """Sort the other replicas by whether they have a range that a plan removes.
 
     Args:
         removed: range of offsets that is removed.
         others: columns of the other replicas.
         called_right: brokers whose replicas the comparison calls right.
-        own_tail: offset from which this replica's history differs from others', -1 if it does not.
+        own_tail: offset from which this replica's history differs from the others, -1 if it does not.
     """
     another = own_tail >= 0 and (removed.end == OPEN or own_tail < removed.end)
     right: list[int] = []
@@ -279,12 +282,12 @@ def _covers(replica: ReplicaColumn, removed: CutRange) -> bool:
 
 
 def describe_loss(folder: str, removed: CutRange, holders: Holders) -> tuple[str, ...]:
-    """Return the sentences of a plan about a removed range.
+    """Return a plan's sentences about a removed range: what goes, who has it, and who should lead.
 
     Args:
         folder: name of the partition folder, ``topic-partition``.
         removed: range of offsets that is removed.
-        holders: brokers that have it.
+        holders: brokers by whether they have the range.
     """
     return (_what_goes(folder, removed), *_who_has_it(removed, holders), *_advice(removed, holders))
 

@@ -1,5 +1,6 @@
-"""Grouping of neighbouring segments that become one, in one greedy pass by output sizes.
+"""Grouping of neighbouring segments that become one segment, in one pass from the lowest offset up.
 
+A group grows as long as the new segment fits the limits of the topic.
 Kafka groups by source sizes (Cleaner.groupSegmentsBySize, 2.2.1), so it merges again on every pass. Grouping by output
 sizes is idempotent, because the largest size of an index is computed only from the bytes of the log.
 """
@@ -18,9 +19,9 @@ _CLOSING_ENTRY = 1
 
 
 def index_entries_at_most(log_bytes: int, interval_bytes: int) -> int:
-    """Return an upper bound of the entries in an index of a log of ``log_bytes`` bytes.
+    """Return an upper bound of the number of entries in an index of a log of ``log_bytes`` bytes.
 
-    Between two entries there are more than ``interval_bytes`` bytes of log. One more entry closes the time index.
+    A broker writes an entry after more than ``interval_bytes`` bytes of log, and one more closes the time index.
     """
     return log_bytes // (interval_bytes + 1) + _CLOSING_ENTRY
 
@@ -40,7 +41,7 @@ def index_bytes_at_most(log_bytes: int, interval_bytes: int, aborted: int = 0) -
 def group(
     outcomes: Sequence[SourceSegment], last_offsets: Mapping[int, int], policy: MarkerPolicy
 ) -> list[GroupDecision]:
-    """Group neighbouring segments; without ``policy.merge`` every segment with a batch left is its own group.
+    """Group neighbouring segments. Without ``policy.merge`` each segment that keeps a batch is a group of its own.
 
     A group grows as long as the new ``.log`` has at most ``segment.bytes``, its indexes at most
     ``segment.index.bytes``, and its offsets are at most 2^31-1 above its base offset.
@@ -70,10 +71,10 @@ def _joins(
 ) -> bool:
     """Return whether a segment joins the group before it.
 
-    Where no segment may be left without records, a segment that keeps nothing joins its neighbour whatever their sizes:
-    the new log then holds only the batches of one of them. Else the segment whose producer snapshot is loaded
-    begins a group: a broker since 2.8 deletes a snapshot that is named after no segment, and forgets its producers
-    (KAFKA-9393).
+    Two rules stand above the limits. If each new segment must end with records (``policy.ends_in_records``), a segment
+    that keeps nothing always joins its neighbour, since the new log then holds the batches of the neighbour alone. And
+    the segment whose producer snapshot the next start loads begins a group: a broker since 2.8 deletes a snapshot that
+    is named after no segment, and forgets its producers (KAFKA-9393).
     """
     if policy.ends_in_records:
         if outcome.log_bytes and not outcome.kept_bytes:
@@ -86,7 +87,8 @@ def _joins(
 
 def _fits(sources: Sequence[SourceSegment], last_offset: int, policy: MarkerPolicy) -> bool:
     log_bytes = sum(source.kept_bytes for source in sources)
-    # Indexes store offsets as 32 bits above the base offset: a segment beyond that ends a start (KAFKA-6264).
+    # Indexes store offsets in 32 bits, relative to the base offset. A broker fails to start on a segment that exceeds
+    # them (KAFKA-6264).
     entries = index_entries_at_most(log_bytes, policy.index_interval_bytes)
     return (
         log_bytes <= policy.segment_bytes

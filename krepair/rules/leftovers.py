@@ -1,4 +1,6 @@
-"""Decide what to do with files that a broker left in a partition folder. Pure: the files were read before.
+"""Decisions on files that an interrupted broker left in a partition folder (``.swap``, ``.cleaned``, ``.deleted``).
+
+``--fix leftovers`` has read the files before; this module opens none.
 
 A ``.swap`` holds data. Every broker finishes it at its next start: the swap becomes the segment, and the segments whose
 base offset is within it are deleted. If two broker versions would end with different records, or if a broker would lose
@@ -56,8 +58,8 @@ class PendingSwap(NamedTuple):
         end_offset: the offset after its last batch; the base offset if it has none.
         log_bytes: size of the file.
         batches: number of valid batches.
-        problem: fault of the file, or empty.
-        missing: number of its batches that are in no segment without a suffix; 0 if that was not counted.
+        problem: reason why the file cannot be completed, or empty.
+        missing: number of batches of the swap that no segment without a suffix has; 0 if they were not counted.
     """
 
     base_offset: int
@@ -91,8 +93,8 @@ class SwapDecision(NamedTuple):
     Attributes:
         completions: swaps that are completed, ascending.
         void: swaps that every broker deletes without losing records, ascending.
-        left: reason for doing nothing, or empty.
-        sides: (name of a swap, its contents beside those of the segments that it would replace), for the reviewer.
+        left: reason for leaving all swaps as they are, or empty.
+        sides: (name of a swap, description of the swap and of the segments that it would replace), for the reviewer.
     """
 
     completions: tuple[Completion, ...] = ()
@@ -133,20 +135,22 @@ def decide_swaps(
     # on (KAFKA-6264).
     void = [swap for swap in swaps if lowest is not None and swap.base_offset >= lowest]
     valid = [swap for swap in swaps if swap not in void]
-    completions = tuple(Completion(swap, _in_range(swap, live)) for swap in valid)
-    reason = next((text for swap in void if (text := _why_not_thrown_away(swap, lowest or 0))), "")
+    completions = tuple(Completion(swap, _segments_in_swap(swap, live)) for swap in valid)
+    reason = next((text for swap in void if (text := _why_void_swap_stays(swap, lowest or 0))), "")
     reason = reason or _why_left(completions, live, version)
-    sides = tuple((swap.name, _side(Completion(swap, _in_range(swap, live)), live)) for swap in swaps)
+    sides = tuple(
+        (swap.name, _comparison_text(Completion(swap, _segments_in_swap(swap, live)), live)) for swap in swaps
+    )
     if reason:
         return SwapDecision(left=reason, sides=sides)
     return SwapDecision(completions, tuple(void), sides=sides)
 
 
-def _in_range(swap: PendingSwap, live: Sequence[LiveSegment]) -> tuple[LiveSegment, ...]:
+def _segments_in_swap(swap: PendingSwap, live: Sequence[LiveSegment]) -> tuple[LiveSegment, ...]:
     return tuple(segment for segment in live if swap.base_offset <= segment.base_offset < swap.end_offset)
 
 
-def _side(completion: Completion, live: Sequence[LiveSegment]) -> str:
+def _comparison_text(completion: Completion, live: Sequence[LiveSegment]) -> str:
     swap, replaced = completion
     text = (
         f"{swap.log_bytes} bytes, {_batches(swap.batches)}, ends at {swap.end_offset}"
@@ -172,8 +176,8 @@ def _log_end(live: Sequence[LiveSegment]) -> str:
     return f"; the log ends at {live[-1].end_offset}" if live else ""
 
 
-def _why_not_thrown_away(swap: PendingSwap, cleaned: int) -> str:
-    """Return why a void swap must stay, or an empty string if other segments have each of its batches."""
+def _why_void_swap_stays(swap: PendingSwap, cleaned: int) -> str:
+    """Return why a void swap must not be deleted; empty if other segments have each of its batches."""
     fact = f"{swap.name}: the .cleaned at {cleaned} makes every broker delete this swap"
     if swap.problem:
         by_hand = "by hand, move it out of the folder and keep it: then a start is safe"
@@ -185,9 +189,9 @@ def _why_not_thrown_away(swap: PendingSwap, cleaned: int) -> str:
 
 
 def _why_left(completions: Sequence[Completion], live: Sequence[LiveSegment], version: Version) -> str:
-    """Return why swaps are not completed, or an empty string."""
+    """Return why the swaps of a partition are left to a person; empty if krepair completes them."""
     for completion in completions:
-        text = _why_one_is_left(completion, live)
+        text = _why_swap_is_left(completion, live)
         if text:
             return text
     for first, second in pairwise(completions):
@@ -196,13 +200,13 @@ def _why_left(completions: Sequence[Completion], live: Sequence[LiveSegment], ve
     return _why_versions_differ(completions, live, version)
 
 
-def _why_one_is_left(completion: Completion, live: Sequence[LiveSegment]) -> str:
+def _why_swap_is_left(completion: Completion, live: Sequence[LiveSegment]) -> str:
     swap, replaced = completion
     if swap.problem:
         return (
             f"{swap.name}: {swap.problem}; a broker before 3.0 truncates a swap where it is damaged and rebuilds its "
             "indexes, a later one uses both as they are, and each deletes the segments that it replaces; "
-            f"{_by_hand(swap, live)}"
+            f"{_advice_for_unreadable(swap, live)}"
         )
     if not swap.batches:
         return (
@@ -216,8 +220,8 @@ def _why_one_is_left(completion: Completion, live: Sequence[LiveSegment]) -> str
     return ""
 
 
-def _by_hand(swap: PendingSwap, live: Sequence[LiveSegment]) -> str:
-    """Return what a person can do about a swap that cannot be read, and whether a start is safe then."""
+def _advice_for_unreadable(swap: PendingSwap, live: Sequence[LiveSegment]) -> str:
+    """Return advice on a swap that cannot be read, and whether a broker may be started with it."""
     base = swap.base_offset
     if any(segment.base_offset == base and not segment.damaged for segment in live):
         return (
@@ -269,7 +273,7 @@ def _why_versions_differ(
 
 
 def no_brokers_name(leftovers: Sequence[Leftover], specials: Sequence[Special]) -> str:
-    """Return the first name that no broker would give a leftover, and what to do; an empty string without one.
+    """Return a message about the first leftover whose name no broker would give; empty if there is none.
 
     Args:
         leftovers: leftovers in the folder.
@@ -298,8 +302,8 @@ def decide_removals(
 ) -> Iterator[Removal]:
     """Decide which leftovers of one partition are removed, and in which order.
 
-    Void swaps come first: while the ``.cleaned`` exists, every broker throws them away; without it a broker would
-    finish them.
+    Void swaps are removed first, and their ``.cleaned`` later: while the ``.cleaned`` exists, every broker deletes the
+    swaps; without it a broker would complete them.
 
     Args:
         leftovers: leftovers in the folder.
@@ -315,7 +319,11 @@ def decide_removals(
                 "void swap", leftover.file, "a swap that did not begin: its .cleaned is still there"
             )
         elif leftover.kind == "swap" and leftover.base_offset not in log_swaps:
-            yield Removal("index swap", leftover.file, f"an index swap without its log; {_alone(version)}")
+            yield Removal(
+                "index swap",
+                leftover.file,
+                f"an index swap without its log; {_why_lone_index_swap_goes(version)}",
+            )
     for kind, text in _LEFT_BEHIND:
         for leftover in leftovers:
             if leftover.kind == kind:
@@ -325,7 +333,7 @@ def decide_removals(
             yield Removal("orphan", orphan, "an index without its log; the next start deletes it")
 
 
-def _alone(version: Version) -> str:
+def _why_lone_index_swap_goes(version: Version) -> str:
     later = "a broker since 3.0 renames it over the index that is there, unread"
     earlier = "one before 3.0 deletes the indexes of that segment and leaves it"
     if version is None:

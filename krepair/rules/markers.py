@@ -1,8 +1,9 @@
-"""Marker-only compaction: all decisions for one partition, idempotent.
+"""Decisions of marker-only compaction for one partition: which transaction markers and empty batches may go.
 
-The scan has given every batch a class by its own segment alone. This module joins the segments in offset order:
-producer state at the log end, cleanable range, transactions that cross segments, delete horizon, and the last batch
-that must stay. Batches with records do not change.
+A scan has given each batch a class (``kernels.classes``) by what its own segment shows. This module looks at all
+segments in offset order, and corrects the classes for what crosses segments: transactions, producers that are active at
+the log end, the delete horizon, and the last batch, which must stay. Batches with records never change. Deciding again
+on the result changes nothing more.
 
 Source: ``LogCleaner.scala`` (2.2.1: cleanInto, shouldDiscardBatch, CleanedTransactionMetadata) with KAFKA-8351,
 KAFKA-13727, KAFKA-14055 and KAFKA-17076; KIP-534 for delete horizons in batches; see ``docs/rules.md``.
@@ -94,7 +95,7 @@ def stays(batch_class: int, *, drop_unstamped: bool, keeps_all: bool = False) ->
 
 
 class _Times(NamedTuple):
-    """Decision by time on the markers of one segment, see ``reason_of``."""
+    """Decision on the markers of one segment by their age; ``reason_of`` uses it."""
 
     drop_unstamped: bool
     keeps_all: bool
@@ -112,7 +113,7 @@ class _Times(NamedTuple):
 
 @dataclass
 class _Corrected:
-    """Classes of one segment, corrected by what earlier segments show."""
+    """Batch classes of one segment, corrected by what other segments show."""
 
     facts: SegmentFacts
     tallies: Int64s
@@ -168,8 +169,8 @@ def decide(
         problem = _index_disagreement(corrected)
         if problem is not None:
             return problem
-        # _outcomes moves last batches to other classes; the figures of the other horizons must not start from those.
-        before = _copies(corrected)
+        # _outcomes changes the classes of last batches, so the figures for each other horizon need a copy.
+        before = _copy_all(corrected)
         outcomes, groups, more = _outcomes(corrected, horizon_ms, policy, keeps_end=keeps_end)
         if not more:
             break
@@ -209,7 +210,7 @@ def _notes(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> tuple[str,
 def _rescan(
     inside: Sequence[SegmentFacts], needs: ProducerNeeds, protected: Int64s | None
 ) -> NeedsRescan | None:
-    """Find the segments to scan again because their scans did not know that a marker is protected."""
+    """Find the segments whose scans did not know yet that one of their markers must stay; they are scanned again."""
     known = set() if protected is None else {(int(pid), int(epoch)) for pid, epoch in protected}
     new = [pair for pair in needs.markers.tolist() if (pair[0], pair[1]) not in known]
     if not new:
@@ -234,12 +235,12 @@ def _correct(
 
     Args:
         inside: facts of the segments in the cleanable range.
-        last_data: base offset -> position of a retained empty data batch that stays because its group has no other
-            batch. Its transaction then has a batch left, so the transaction's marker stays too, in whatever segment it
-            is.
+        last_data: base offset -> position of an empty data batch that stays because its group has no other batch. The
+            marker of its transaction then stays too, in whatever segment it is.
     """
     needed = np.full(len(ids), -1, np.int64)
-    also_needed = np.full(len(ids), -1, np.int64)  # the scan and the broker may need different offsets
+    # By the scan and by the broker's snapshot, two different last batches of one producer may be needed.
+    also_needed = np.full(len(ids), -1, np.int64)
     for producer_id, offset in needs.data.tolist():
         place = int(np.searchsorted(ids, producer_id))
         (needed if needed[place] < 0 else also_needed)[place] = offset
@@ -277,9 +278,9 @@ def _protected_here(rows: Int64s, needs: ProducerNeeds) -> tuple[tuple[int, int]
 
 
 def _keep_leading(segment: _Corrected, rows: Int64s, carried: Bools) -> None:
-    """Keep markers of transactions that have a batch left in an earlier segment.
+    """Keep the marker of each transaction that keeps a batch in an earlier segment.
 
-    Without the marker the next recovery would find these batches in a transaction that never ends (KAFKA-8351).
+    Without the marker the next recovery would find that batch in a transaction that never ends (KAFKA-8351).
     """
     for row in rows[carried & (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_LEAD_KEPT] == 0)]:
         _keep_marker(
@@ -288,7 +289,7 @@ def _keep_leading(segment: _Corrected, rows: Int64s, carried: Bools) -> None:
 
 
 def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> Bools:
-    """Mark rows whose last data batch is empty and needed by an active producer."""
+    """Mark the producers whose last data batch is empty but must stay, because the producer is active."""
     last = rows[:, c.P_LAST_DATA_OFFSET]
     wanted: Bools = (
         (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
@@ -297,7 +298,7 @@ def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> Bools
 
 
 def _keep_needed(segment: _Corrected, rows: Int64s, ours: Bools, carried: Bools) -> Bools:
-    """Keep the empty last data batch of these rows, and the marker after it.
+    """Keep the empty last data batch of these producers, and the marker that ends its transaction.
 
     Returns:
         For each row, True if the transaction of that batch is still open at the end of the segment.
@@ -369,7 +370,7 @@ def _kept_bytes(tallies: Int64s, times: _Times) -> int:
     return total
 
 
-def _copies(corrected: Sequence[_Corrected]) -> list[_Corrected]:
+def _copy_all(corrected: Sequence[_Corrected]) -> list[_Corrected]:
     return [replace(segment, tallies=segment.tallies.copy()) for segment in corrected]
 
 
@@ -383,9 +384,9 @@ def _horizon_result(
     keeps_end: bool,
 ) -> HorizonChoice:
     keeps_all = name == cleanable_ranges.NONE
-    # The last batch of a group that stays depends on what goes, so each choice needs its own outcomes.
+    # Which batch must stay as the last of its group depends on what goes, so each choice needs its own outcomes.
     outcomes, _, more = _outcomes(
-        _copies(corrected), horizon_ms, replace(policy, keeps_all=keeps_all), keeps_end=keeps_end
+        _copy_all(corrected), horizon_ms, replace(policy, keeps_all=keeps_all), keeps_end=keeps_end
     )
     dropped = 0
     for segment in corrected:
@@ -404,12 +405,11 @@ def _horizon_result(
 def _outcomes(
     corrected: Sequence[_Corrected], horizon_ms: int, policy: MarkerPolicy, *, keeps_end: bool
 ) -> tuple[tuple[SourceSegment, ...], tuple[GroupDecision, ...], dict[int, int]]:
-    """Compute outcomes and groups, keeping the last batch of the range and of each group that has no other batch.
+    """Compute the outcome of each segment, and the groups of segments that become one.
 
-    If each new segment has to end with records, neither is kept: such a group joins its neighbour.
-
-    If empty data batches have to stay as the last of a group, all decisions must be made again with them, because their
-    markers stay too.
+    The last batch of the cleanable range stays, and one batch of each group that would otherwise have none. Not so if
+    each new segment must end with records: then such a group joins its neighbour. If the batch that stays is an empty
+    data batch, all decisions must be made again, because the marker of its transaction then stays too.
 
     Returns:
         (outcomes, groups, position of each such empty data batch by base offset).
@@ -438,7 +438,7 @@ def _outcomes(
         else:
             _keep_last(last, times[last.facts.base_offset])
     outcomes = [_outcome(segment, times[segment.facts.base_offset], policy) for segment in corrected]
-    return tuple(outcomes), tuple(_same_groups(groups, outcomes)), last_data
+    return tuple(outcomes), tuple(_groups_with_outcomes(groups, outcomes)), last_data
 
 
 def _ends_with_producer_data(segment: _Corrected) -> bool:
@@ -446,7 +446,9 @@ def _ends_with_producer_data(segment: _Corrected) -> bool:
     return bool((rows[:, c.P_LAST_DATA_POSITION] == segment.facts.summary.last_position).any())
 
 
-def _same_groups(groups: Sequence[GroupDecision], outcomes: Sequence[SourceSegment]) -> list[GroupDecision]:
+def _groups_with_outcomes(
+    groups: Sequence[GroupDecision], outcomes: Sequence[SourceSegment]
+) -> list[GroupDecision]:
     by_base = {outcome.base_offset: outcome for outcome in outcomes}
     return [
         replace(group, sources=tuple(by_base[source.base_offset] for source in group.sources))
@@ -521,7 +523,7 @@ def _outcome(segment: _Corrected, times: _Times, policy: MarkerPolicy) -> Source
 
 
 def held_between(policy: MarkerPolicy, first: int, after: int) -> tuple[int, ...]:
-    """Return the markers from ``first`` to before ``after`` that stay for other replicas."""
+    """Return the offsets, from ``first`` to before ``after``, of the markers that stay for other replicas."""
     start, end = np.searchsorted(policy.held_markers, [first, after])
     return tuple(policy.held_markers[start:end].tolist())
 
@@ -540,10 +542,10 @@ class StageInputs:
 def stage_inputs(
     segments: Sequence[SegmentFacts], policy: MarkerPolicy, last_data: Mapping[int, int]
 ) -> dict[int, StageInputs]:
-    """Compute the input for the rewrite of each segment in the cleanable range, by base offset.
+    """Compute again what the rewrite of each segment needs from the whole partition, by base offset.
 
-    It depends on the whole partition. Apply compares it with the plan before it commits anything. Digests compare the
-    classes of batches; this input covers producers and open transactions.
+    ``apply`` compares the result with the plan before it commits anything: it covers producers and open transactions,
+    which the digests of batch classes do not.
 
     Args:
         segments: all segments of the partition, ascending, from the scans of apply.
@@ -566,7 +568,7 @@ def stage_inputs(
 
 
 def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Skipped | None:
-    """Return the reason for skipping the partition in its present state; None if there is none."""
+    """Return why the partition, as it is now, must be skipped; None if it need not."""
     _, scan, broker = states_of(segments, policy)
     return undecidable(scan, broker, policy)
 

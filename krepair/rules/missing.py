@@ -1,4 +1,6 @@
-"""Pure rule that decides whether offsets between two segments show that a segment is missing.
+"""Decides whether missing offsets between two segments show that a whole segment is missing.
+
+``--fix snapshots`` and the gate of all fixes use it.
 
 The log cleaner removes batches, and so leaves a segment whose last offsets have no batch, but only up to its entry in
 ``cleaner-offset-checkpoint``. A broker that deletes or truncates removes segments from the start or the end of a log.
@@ -17,7 +19,7 @@ class Gaps(NamedTuple):
 
     Attributes:
         compacts: True if the topic's cleanup policy includes ``compact``.
-        cleaned: offset up to which the log cleaner has come: its checkpoint entry, or the log start offset without one.
+        cleaned: first dirty offset; the log start offset if ``cleaner-offset-checkpoint`` has no entry.
         orphans: base offsets of index files without a log.
         lost: (first offset, end offset) of ranges that the plan itself removes.
     """

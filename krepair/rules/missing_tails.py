@@ -1,4 +1,4 @@
-"""Missing log tails: offsets that a stop recorded and the log does not have. Pure.
+"""Missing log tails: logs that end below an offset that the broker has recorded for them.
 
 A broker that stops cleanly flushes its logs first, then writes their recovery points and high watermarks, and at last
 the clean-shutdown file. So after such a stop no checkpoint entry may lie above the end of its log, and no index may
@@ -27,7 +27,7 @@ class MissingTail(NamedTuple):
         recorded: highest recorded offset, -1 if only an index shows the loss.
         signs: descriptions of what shows the loss.
         orphans: names of the later index files that lack their log.
-        is_alone: whether there is no other replica, and the stop was not clean.
+        is_alone: True if there is no other replica, and the stop was not clean.
     """
 
     folder: str
@@ -39,7 +39,7 @@ class MissingTail(NamedTuple):
 
     @property
     def consent(self) -> str:
-        """Value for ``--accept-data-loss`` before the entries that show the loss may change."""
+        """Value of ``--accept-data-loss`` without which the entries that show the loss must not change."""
         return f"{RULE}:{self.folder}:{self.end}" if self.recorded >= 0 else ""
 
     @property
@@ -58,7 +58,7 @@ class MissingTail(NamedTuple):
 
 
 def wrong_consent(text: str, gone: Iterable[MissingTail]) -> str:
-    """Return why a consent for this finding is meaningless; empty if it names a missing tail."""
+    """Return why a value of ``--accept-data-loss`` names no missing tail; empty if it names one."""
     offered = [missing.consent for missing in gone if missing.consent]
     if text in offered:
         return ""

@@ -1,4 +1,7 @@
-"""Typed values that connect the scan, the rules and the plan. No paths, no clock, no I/O."""
+"""Inputs and results of the rules of compaction: facts of a segment, the policy, decisions, reasons for skipping.
+
+The rules use no paths, no clock and no files: everything that they know of a partition is in these values.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,8 @@ class MarkerPolicy:
         writes_horizons: True if the broker writes delete horizons into batches (3.1 and later).
         merge: True to merge neighbouring segments.
         snapshot_offset: offset of the newest valid producer snapshot, -1 if none.
-        loaded_base: base offset of the segment whose producer snapshot a start loads, -1 if it loads another.
+        loaded_base: base offset of the segment whose producer snapshot the next start loads; -1 if the start loads a
+            snapshot at another offset, or none.
         snapshot: producers of that snapshot.
         keeps_all: True if transaction markers and tombstones stay whatever their age, since nothing is known of other
             replicas.
@@ -121,7 +125,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class GroupDecision:
-    """Group of neighbouring segments that become one.
+    """Group of neighbouring segments that become one segment.
 
     Attributes:
         sources: segments of the group, ascending.
@@ -138,7 +142,7 @@ class GroupDecision:
 
     @property
     def changes(self) -> bool:
-        """True if the group changes. Logs without a batch do not change: a new log needs at least one batch."""
+        """True if the group is rewritten. Logs without a batch are not: a new log needs at least one batch."""
         if self.last_offset < 0:
             return False
         return len(self.sources) > 1 or any(source.changes for source in self.sources)

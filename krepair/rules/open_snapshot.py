@@ -1,11 +1,13 @@
-"""Logs whose next start loads a producer snapshot with an open transaction, on brokers before 2.4.
+"""Check that compaction leaves no log on which a broker before 2.4 fails to start, for ``--fix markers``.
 
-A clean start loads the newest snapshot and reads the log after it. If that snapshot is older than the log end and has a
-transaction open, ``Log.updateFirstUnstableOffset`` (2.0 to 2.3.1) looks for the transaction's first offset only in the
-segment that covers it. If no batch from that offset on is left there, the broker fails with a NullPointerException and
-does not start. Since 2.4 it continues in the next segment (KAFKA-8443). A start after an unclean stop creates a
-snapshot at the log end first, and a clean stop leaves one there; so the case needs a lost or damaged snapshot. Kafka's
-own cleaner leaves such logs too. No order of commit avoids the failure, so the partition waits.
+A clean start loads the newest producer snapshot and reads the log after it. If that snapshot is older than the log end
+and has an open transaction, ``Log.updateFirstUnstableOffset`` (2.0 to 2.3.1) looks for the transaction's first offset
+only in the segment that covers the offset. If that segment has no batch from the offset on, the broker fails with a
+NullPointerException and does not start. Since 2.4 it continues in the next segment (KAFKA-8443).
+
+Both a clean stop and the recovery after an unclean one leave a snapshot at the log end, so the case needs a lost or
+damaged snapshot. Kafka's own cleaner leaves such logs too. No order of the changes avoids the failure, so the partition
+is skipped until a broker has written a snapshot at the log end.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ def why_a_start_would_fail(
     version: Version,
     clean_shutdown: bool,
 ) -> Skipped | None:
-    """Return why segments must not change before a broker writes a snapshot at the log end, or None.
+    """Return the reason for skipping a partition until a broker has written a snapshot at the log end; else None.
 
     Args:
         folder: name of the partition folder.
-        policy: policy with the snapshot that a broker would load.
+        policy: inputs of compaction, among them the snapshot that a broker would load.
         log_end: offset after the last valid batch.
-        changed: the groups of segments that would change.
+        changed: groups of segments that would change.
         version: version of the broker that will start next, None if unknown.
         clean_shutdown: True after a clean stop of the broker.
     """

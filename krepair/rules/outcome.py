@@ -1,4 +1,4 @@
-"""Decisions of the rules in the form that a plan records: plain data without numpy, so that it loads fast."""
+"""Decisions of compaction as a plan records them. Plain data without numpy, so that it loads fast."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ class ReasonTally(Struct, frozen=True, kw_only=True):
 
 
 class CompactedSource(Struct, frozen=True, kw_only=True):
-    """Records that key compaction removes from a source before the rules of markers apply.
+    """Records that key compaction removes from one source segment; then the rules of markers decide on its batches.
 
     Attributes:
         file_bytes: size of the ``.log``.
         records: number of data records in the ``.log``.
         kept: number of records that stay.
-        headers: digest of the compacted stream: position and header of each batch, without the CRCs. The proof compares
-            the bytes of its records with the source.
+        headers: digest over position and header, without the CRC, of each batch of the compacted stream. The bytes of
+            the records are compared with the source instead.
         superseded: number of records that go because a later record of their key exists.
         tombstones: number of tombstones that go.
         aborted: number of records that go because their transaction was aborted.
         keyless: number of records without a key, which stay.
         emptied: number of batches that lose all of their records. The stream keeps only their headers.
         stays: offsets of the last record of each key in the segment, in base64, see ``krepair.formats.offset_set``.
-            ``apply`` writes the segment from them, and the proof compares them with the source. Absent if ``apply``
-            finds the keys itself: with transactions, other replicas, or more offsets than fit in a plan.
+            ``apply`` writes the segment from these offsets, and the proof compares them with the source. Absent if
+            ``apply`` has to find the keys itself: with transactions, with other replicas, or if there are more offsets
+            than fit in a plan.
     """
 
     file_bytes: int
@@ -56,10 +57,10 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
 
 
 class SourceSegment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One segment that a change reads, and the decisions for it.
+    """One segment that a change reads, and the decisions on its batches.
 
-    Key compaction first removes records from the segment, which gives a stream. Sizes, counts and positions are then
-    those of the stream, and ``compacted`` has the size of the file.
+    If key compaction removes records first, sizes, counts and positions are those of the compacted stream, not of the
+    file; ``compacted`` then has the size of the file.
 
     Attributes:
         base_offset: base offset of the segment.

@@ -1,4 +1,4 @@
-"""The check whether a topic's own configuration allows key compaction. Plain Python without numpy, so it loads fast."""
+"""Check that a topic's own configuration asks for key compaction. Plain Python without numpy, so that it loads fast."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ COMPACTED_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transacti
 
 
 def not_asked_for(topic: str, cleanup_policy: str, source: str) -> str:
-    """Return why the records of a topic must not be compacted by key, or empty.
+    """Return why the records of a topic must not be compacted by key; empty if they may be.
 
-    Only the topic's own configuration counts. The broker's default and ``--set`` apply to all topics, and a topic with
-    retention by time would lose records.
+    Only the topic's own configuration counts. The broker's default and ``--set`` apply to all topics, and compaction
+    would remove records of a topic that is only deleted by time.
 
     Args:
         cleanup_policy: value of ``cleanup.policy``.

@@ -1,7 +1,7 @@
-"""Producer state at the log end, and the batches of the log that it needs.
+"""Producer state at the log end, and the empty batches and markers that must stay because active producers need them.
 
-There are two states: one that a broker would load (newest valid snapshot, then replay), and one from a full scan. A
-batch stays if one of the two states needs the batch.
+There are two states: the one that a broker would load (newest valid snapshot, then the batches after it), and the one
+that a full scan of the log gives. A batch stays if one of the two needs it.
 
 Source: ProducerStateManager (2.2.1), ProducerStateEntry.lastTimestamp and KAFKA-9144 (2.4) for producers known only by
 a marker, Cleaner.cleanInto (2.2.1) for what an active producer needs.
@@ -84,11 +84,11 @@ class ProducerStates(Producers):
 
 @dataclass(frozen=True)
 class ProducerNeeds:
-    """Batches that active producers need.
+    """Batches that must stay because active producers need them.
 
     Attributes:
-        data: int64[N, 2], sorted pairs (producer id, last data offset). The batch at that offset stays, even if the
-            batch is empty.
+        data: int64[N, 2], sorted pairs (producer id, last data offset). The batch at that offset stays, even if it has
+            no records.
         markers: int64[N, 2], sorted pairs (producer id, epoch). Control batches of that epoch stay.
         active: number of active producers.
     """
@@ -106,7 +106,7 @@ def all_ids(segments: Iterable[SegmentFacts], snapshot: Sequence[ProducerSnapsho
 
 
 def states_by_scan(segments: Sequence[SegmentFacts], ids: Int64s, high_watermark: int) -> ProducerStates:
-    """Replay the whole log without a snapshot."""
+    """Compute the state that the whole log gives, without a snapshot."""
     states = ProducerStates(ids)
     for segment in segments:
         states.replay(segment, high_watermark)
@@ -152,7 +152,7 @@ def table_of(snapshot: Sequence[ProducerSnapshotState]) -> Int64s:
 def states_of(
     segments: Sequence[SegmentFacts], policy: MarkerPolicy
 ) -> tuple[Int64s, ProducerStates, ProducerStates]:
-    """Return all producer ids, the scan's states, and a broker's states; without a snapshot both are the scan's."""
+    """Return all producer ids, the scan's state and the broker's state. Without a snapshot both are the scan's."""
     ids = all_ids(segments, policy.snapshot)
     scan = states_by_scan(segments, ids, policy.high_watermark)
     if policy.snapshot_offset < 0:
@@ -161,7 +161,7 @@ def states_of(
 
 
 def needs_of(scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int) -> ProducerNeeds:
-    """Find the batches that one of the two states needs.
+    """Find the batches that one of the two producer states needs.
 
     Args:
         scan: states from a full scan.
@@ -187,7 +187,7 @@ def _pairs(values: Iterable[tuple[int, int]]) -> Int64s:
 
 
 def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
-    """Choose one epoch per producer: the newer epoch if the two states differ, because it fences the older one."""
+    """Choose one epoch per producer: the newer one if the two states differ, because it fences the older one."""
     newest: dict[int, int] = {}
     for producer_id, epoch in markers:
         newest[producer_id] = max(epoch, newest.get(producer_id, epoch))
@@ -195,9 +195,9 @@ def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
 
 
 def disagreement(scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int) -> Skipped | None:
-    """Return the reason why the newest snapshot is wrong, or None.
+    """Return the reason for skipping a partition whose newest snapshot is wrong; else None.
 
-    The snapshot is wrong if the log has data of an active producer after the last data offset in the snapshot.
+    The snapshot is wrong if the log has later data of an active producer than the state that a broker would load.
     """
     wrong = (
         broker.active(now_ms, expiry_ms)
@@ -218,10 +218,10 @@ def disagreement(scan: ProducerStates, broker: ProducerStates, now_ms: int, expi
 
 
 def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPolicy) -> Skipped | None:
-    """Return the reason why krepair may not decide on a partition, or None.
+    """Return the reason for skipping a partition whose log cannot be trusted to decide; else None.
 
     Either the newest snapshot is wrong, or a transaction has batches of two producer epochs. A producer gets a new
-    epoch only after its transaction has ended. So the marker that ended the first part is missing here, and another
+    epoch only after its transaction has ended. So this log lacks the marker that ended the first part, and another
     replica may have committed or aborted these records differently.
     """
     problem = disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)

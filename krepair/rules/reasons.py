@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 LAG: Final = "min.compaction.lag.ms"
-"""Name of the limit by time, in ``Span.limit``."""
+"""Value of ``Span.limit`` if the minimum compaction lag limits the cleanable range."""
 
 
 class Verdict(StrEnum):

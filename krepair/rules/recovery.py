@@ -1,4 +1,8 @@
-"""Predict what a broker's recovery of an unclean log directory leaves, as far as it concerns several files. Pure.
+"""Rules of ``--fix recovery``: the state in which a broker's recovery after an unclean stop leaves a partition.
+
+``--fix recovery`` leaves a partition in that state and advances its recovery point, so that the start need not recover
+it. These rules say which segments a start would recover, which leader epochs it would write, and why a recovery point
+must not advance.
 
 Source: ``Log.recoverLog``, ``LogSegment.recover`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1),
 ``LeaderEpochFileCache.assign`` and ``truncateFromEnd``; KAFKA-9065 (fixed in 2.4) for the topics of coordinators.
@@ -58,7 +62,7 @@ def epochs_after_recovery(
         recorded: entries of the file, in its order.
         epoch_starts: starts of epochs in the segments that are recovered, ascending.
         log_end: offset after the last batch. Every start drops entries past it.
-        with_zero: true if the broker version takes epoch 0 from the log.
+        with_zero: True if the broker version takes epoch 0 from the log.
 
     Returns:
         The entries after the recovery; ``recorded`` if the segments have no higher epoch.
@@ -77,10 +81,11 @@ def epochs_after_recovery(
 
 
 def why_not_rolled(topic: str, version: Version) -> str:
-    """Return why the log of a topic gets no new active segment, or an empty string.
+    """Return why krepair must not add an empty active segment to a log of the topic; empty if it may.
 
-    Up to 2.3 a coordinator that loads its topic reads up to the log end. It loops forever if the cleaner has removed
-    the last batches before an empty active segment (KAFKA-9065). The cleaner does not touch the active segment.
+    Up to 2.3 a coordinator loops forever while it loads a log whose active segment is empty, if the cleaner has removed
+    the last batches before it (KAFKA-9065). Without a new segment those batches stay in the active segment, which the
+    cleaner does not touch.
     """
     if topic not in _LOADED_TOPICS or (version is not None and version >= LOADS_PAST_CLEANED_TAIL):
         return ""
@@ -94,10 +99,10 @@ class RecoveryPointFacts(NamedTuple):
     Attributes:
         special: (name, kind) of a segment file that is not a regular file, None if all are.
         untouched: reason for leaving the partition's files as they are, or empty.
-        first: fix that removes this reason, or empty.
-        marked: folders (``-delete``, ``-future``) that share the entry.
-        is_file: true if the checkpoint is a regular file, or missing.
-        damaged: true if the checkpoint is damaged; two entries of a partition are damage too.
+        first: name of the fix that removes this reason, or empty.
+        marked: names of the folders (``-delete``, ``-future``) whose start uses the same entry.
+        is_file: True if the checkpoint is a regular file, or missing.
+        damaged: True if the checkpoint is damaged; two entries of a partition are damage too.
     """
 
     special: tuple[str, str] | None
@@ -109,24 +114,24 @@ class RecoveryPointFacts(NamedTuple):
 
 
 def why_recovery_point_stays(line: RecoveryPointFacts) -> Skipped | None:
-    """Return why a recovery point must not advance, whatever the log holds; None if it may."""
+    """Return the reason for which a recovery point must not advance, whatever the log holds; None if it may."""
     if line.special is not None:
         name, kind = line.special
         text = f"{name}: a regular file was expected, found a {kind}"
         return Skipped("special-file", text, damaged=True)
     if line.untouched:
-        return left_to("untouched", line.untouched, line.first)
+        return skip_until_fixed("untouched", line.untouched, line.first)
     # A start loads a -delete or -future folder by the same entry: an advanced point would skip that log's recovery.
     if line.marked:
         return Skipped("marked-folder", f"{line.marked[0]} has the same line in {RECOVERY_POINT_CHECKPOINT}")
     if not line.is_file:
         return Skipped("special-file", f"{RECOVERY_POINT_CHECKPOINT} is no regular file")
     if line.damaged:
-        return left_to("checkpoint", f"{RECOVERY_POINT_CHECKPOINT} is damaged", "checkpoints")
+        return skip_until_fixed("checkpoint", f"{RECOVERY_POINT_CHECKPOINT} is damaged", "checkpoints")
     return None
 
 
-def left_to(code: str, why: str, fix: str = "") -> Skipped:
+def skip_until_fixed(code: str, why: str, fix: str = "") -> Skipped:
     """Return the reason for skipping a partition, with the command of the fix that comes first."""
     return Skipped(code, why, Next.of("plan", LOG_DIR, "--fix", fix, out=PLAN) if fix else NOTHING)
 
@@ -140,30 +145,32 @@ def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> Skipped | Non
     """
     other = next((damage for damage in damages if not damage.torn), None)
     if unmapped:
-        return left_to("damage", unmapped)
+        return skip_until_fixed("damage", unmapped)
     if other is not None:
         text = (
             f"{log_name(other.base_offset)} at position {other.range.start}: {other.rule}: {other.range.text}"
         )
-        return left_to("damage", f"{text}; --fix tail names the consent that it needs", "tail,recovery")
+        return skip_until_fixed(
+            "damage", f"{text}; --fix tail names the consent that it needs", "tail,recovery"
+        )
     return None
 
 
 def why_ends_differ(segments: Sequence[SegmentFacts], log_start: int) -> Skipped | None:
-    """Return why the end of a log is in doubt, or None.
+    """Return the reason for skipping a partition with overlapping segments, or a log start past its log end; else None.
 
-    A recovery point past the end does not: a start recovers the last segment then.
+    A recovery point past the log end is no reason: a start then recovers the last segment.
 
     Args:
-        segments: segments that a start would recover, as they will be.
-        log_start: offset of the log-start checkpoint, 0 if there is none, or if the plan drops it.
+        segments: segments that a start would recover, in the state after the plan.
+        log_start: offset in the log-start checkpoint, 0 if there is none, or if the plan removes it.
     """
     log_end = segments[-1].end_offset
     if any(facts.end_offset > after.base_offset for facts, after in pairwise(segments)):
-        return left_to("overlap", "two of its segments have the same offsets")
+        return skip_until_fixed("overlap", "two of its segments have the same offsets")
     if log_start > log_end:
         text = f"its log start {log_start} is past its log end {log_end}: the start deletes every segment"
-        return left_to("checkpoint", text, "checkpoints,recovery")
+        return skip_until_fixed("checkpoint", text, "checkpoints,recovery")
     return None
 
 
@@ -172,7 +179,7 @@ class EpochsAfter(NamedTuple):
 
     Attributes:
         left: reason for skipping the partition, or None.
-        entries: entries after the recovery; None if the file stays as it is.
+        entries: entries after the recovery; None if the file does not change.
     """
 
     left: Skipped | None = None
@@ -193,7 +200,7 @@ def choose_epochs(
     Args:
         recorded: entries of the file as it is.
         log: epochs of the segments that are recovered.
-        segments: segments that are recovered, as they will be.
+        segments: segments that are recovered, in the state after the plan.
         version: version of the broker that will start.
         wrong: reason why the file could not be read, or empty.
         is_whole: True if these are all segments of the log.
@@ -202,13 +209,15 @@ def choose_epochs(
     contradicted = [each.text for each in merged.decisions if each.reason in _CONTRADICTIONS]
     if wrong or clears_history([segment.summary for segment in segments]):
         return EpochsAfter(
-            left_to("epochs", wrong or "older messages follow newer ones, which clears its epochs")
+            skip_until_fixed("epochs", wrong or "older messages follow newer ones, which clears its epochs")
         )
     if recorded.damage or contradicted:
         if any(isinstance(fault, UnknownVersion) for fault in recorded.damage):
-            return EpochsAfter(left_to("epochs", f"{LEADER_EPOCH_CHECKPOINT}: {recorded.damage[0].text}"))
+            return EpochsAfter(
+                skip_until_fixed("epochs", f"{LEADER_EPOCH_CHECKPOINT}: {recorded.damage[0].text}")
+            )
         text = f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "; ".join(contradicted[:_FEW])
-        return EpochsAfter(left_to("epochs", text, "epochs,recovery"))
+        return EpochsAfter(skip_until_fixed("epochs", text, "epochs,recovery"))
     after = epochs_after_recovery(
         recorded.entries, log.epoch_starts, segments[-1].end_offset, with_zero=writes_epoch_zero(version)
     )
@@ -216,5 +225,7 @@ def choose_epochs(
         return EpochsAfter()
     if not recorded.entries and not is_whole:
         # A recovery would write the epochs of its range alone. A later one reads less, and never adds the earlier ones.
-        return EpochsAfter(left_to("epochs", f"{LEADER_EPOCH_CHECKPOINT} has no entries", "epochs,recovery"))
+        return EpochsAfter(
+            skip_until_fixed("epochs", f"{LEADER_EPOCH_CHECKPOINT} has no entries", "epochs,recovery")
+        )
     return EpochsAfter(entries=after)

@@ -1,7 +1,7 @@
-"""Producer snapshots: which of them may stay, and the producer state at the log end.
+"""Rules of ``--fix snapshots``: which producer snapshots may stay, and the producer state at the log end.
 
-The state is computed as a broker does it: from the newest valid snapshot above the log start offset and not past the
-log end, and from all batches after it. A compacted log holds less than a snapshot, so a valid snapshot is always used.
+The state is computed as a broker computes it: from the newest valid snapshot between log start and log end, and from
+all batches after it. A valid snapshot is always used, because a compacted log may lack batches that it knows.
 
 Source: ``ProducerStateManager`` and ``ProducerAppendInfo`` (2.2.1, 2.8.2, 3.9.0), ``Log.rebuildProducerState`` (2.2.1);
 KAFKA-9144 (2.4.1) for the time of a marker, KAFKA-7190 (2.4) for producers below the log start, KIP-854 (3.4) for
@@ -79,9 +79,9 @@ class StaleTransactions(NamedTuple):
     Attributes:
         file: the snapshot file.
         producers: (producer id, epoch, first offset) of each stale transaction.
-        data: content in which these transactions are ended and all else is unchanged.
-        at_start: True if the next start begins with this file as it is. Else it will once the plan has moved others to
-            the backup, or what the plan creates is built on it.
+        data: content of the repaired file: these transactions are no longer open, all else is unchanged.
+        at_start: True if the next start loads this file as it is. If False, the start loads it only after the plan has
+            moved newer snapshots to the backup, or the plan builds a new snapshot from it.
     """
 
     file: SnapshotFile
@@ -104,7 +104,7 @@ class SnapshotFacts(NamedTuple):
         open_transactions: number of these producers that have an open transaction.
         forgets: True if a broker knows none of these producers after its next start (KR503).
         left: reason why nothing is changed, or empty.
-        unread: (name of a file that could not be read, the system's message); empty texts if all were read.
+        unread: name of a file that could not be read, and the system's message; two empty texts if all were read.
         forgotten: snapshots with stale open transactions.
     """
 
@@ -129,7 +129,7 @@ class SnapshotFacts(NamedTuple):
 
     @property
     def makes(self) -> bool:
-        """True if a snapshot is created at the log end, which a broker would not remove at its next start."""
+        """True if the plan creates a snapshot at the log end: one that a broker keeps at its next start."""
         if self.left or self.data is None or self.judged.at_end or self.log_end <= self.bases[0]:
             return False
         wrong = {file.name for file, _ in self.judged.wrong}
@@ -148,8 +148,8 @@ def judge_snapshots(
 ) -> JudgedFiles:
     """Find the snapshots that must not stay.
 
-    From the base offset of the second last segment on, every offset is usual, because each clean stop leaves a snapshot
-    there. Below that, all versions keep only snapshots at the base offset of a segment.
+    In the last two segments a snapshot may have any offset, because each clean stop leaves one at the log end. Below
+    them, all versions keep only snapshots at the base offset of a segment.
 
     Args:
         files: snapshots, ascending by offset.
@@ -163,7 +163,7 @@ def judge_snapshots(
     base: SnapshotFile | None = None
     for file in files:
         if file.damage is not None:
-            # A later broker can read its own version; without the snapshot it would forget its producers.
+            # A snapshot of a later version is no damage: the later broker can read it, and needs its producers.
             if not isinstance(file.damage, UnknownVersion):
                 wrong.append((file, SnapshotReason.UNREADABLE))
         elif file.offset > log_end:
@@ -176,11 +176,10 @@ def judge_snapshots(
 
 
 def replayed_from(bases: Sequence[int], log_start: int, newest: int, recovered_from: int) -> int:
-    """Return the offset of the first batch from which a start of the broker learns of producers.
+    """Return the offset of the first batch that a start of the broker reads for its producers.
 
-    A start replays from the newest snapshot above the log start, or, without one, from the log start. But a recovery of
-    a segment reads the whole segment, including the batches below the log start. The segment that holds the log start
-    has no snapshot at its base offset. So the producers of those batches stay known until the segment is deleted.
+    A start reads from the newest snapshot above the log start, or, without one, from the log start. But a start that
+    recovers a segment reads the whole segment, even its batches below the log start.
 
     Args:
         bases: base offsets of the segments, ascending.
@@ -198,7 +197,7 @@ def replayed_from(bases: Sequence[int], log_start: int, newest: int, recovered_f
 
 
 def without_open(table: Int64s, ended: Collection[tuple[int, int]]) -> bytes:
-    """Encode a snapshot in which the given transactions, (producer id, first offset), are no longer open."""
+    """Encode a snapshot in which the transactions ``ended``, as (producer id, first offset), are no longer open."""
     rows, ends = table.copy(), frozenset(ended)
     for row in rows:
         if (int(row[0]), int(row[_FIRST_OFFSET])) in ends:
@@ -257,7 +256,7 @@ class ProducerTable:
         return (first >= 0) | (self.rules.now_ms - time < self.rules.expiry_ms)
 
     def entries(self) -> Int64s:
-        """Return the unexpired producers by id, int64[N, 8], as ``producer_snapshot.encode_table`` takes them."""
+        """Return the producers that have not expired, by id: int64[N, 8] for ``producer_snapshot.encode_table``."""
         known = self._known
         # Up to 2.4.0 a marker does not keep its producer from expiring (KAFKA-9144).
         time = known.data_time if self.rules.before(MARKERS_HAVE_TIMES) else known.timestamp

@@ -1,4 +1,4 @@
-"""The finding code of stale open transactions, alone in a module that loads without numpy."""
+"""The finding code of stale open transactions. It has a module of its own, because that loads without numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide what happens to damaged logs: which bytes and segments are removed, and what waits for a consent. Pure.
+"""Decisions of ``--fix tail``: which bytes and segments of damaged logs are removed, and what needs a consent.
 
 A torn tail is cut. Other damage is removed only by a consent that names it: cut out alone, or cut off as a broker
 would.
@@ -39,7 +39,7 @@ class LogCut(NamedTuple):
     Attributes:
         log: the log that is cut.
         damages: damaged ranges that are removed, ascending.
-        as_broker: true if everything from the damage on is removed, and all later segments.
+        as_broker: True if everything from the damage on is removed, and all later segments.
     """
 
     log: TailLog
@@ -48,19 +48,19 @@ class LogCut(NamedTuple):
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """(start, end) of the removed bytes, one for each damage."""
+        """(start, end) position of the bytes that are removed for each damaged range."""
         if self.as_broker:
             return ((self.damages[0].range.start, self.log.size),)
         return tuple((damage.range.start, damage.range.end) for damage in self.damages)
 
     @property
     def at_end(self) -> bool:
-        """True if the log only becomes shorter."""
+        """True if the bytes are removed from the end of the log, so that nothing moves."""
         return len(self.bounds) == 1 and self.bounds[0][1] == self.log.size
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """The cost of each damage."""
+        """Cost of removing each damaged range."""
         return tuple(damage.broker if self.as_broker else damage.excised for damage in self.damages)
 
     @property
@@ -82,9 +82,9 @@ class TailChoice(NamedTuple):
 
     Attributes:
         cuts: cuts of its logs, ascending.
-        aside: base offsets of segments behind a cut that are moved out, in order of removal: from the end.
+        aside: base offsets of the segments after a cut, which move to the backup; the last segment moves first.
         notes: lines for the reviewer.
-        left: damage that stays because a consent is missing, or None.
+        left: reason why damage stays, such as a missing consent; None if no damage stays.
     """
 
     cuts: tuple[LogCut, ...] = ()
@@ -94,7 +94,7 @@ class TailChoice(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """End of a partition's log after the cuts, and other files that refer to it.
+    """End of a partition's log after the cuts, and the files that name an offset of it.
 
     Attributes:
         end: offset after the last batch.
@@ -120,8 +120,8 @@ def choose_cuts(
         consents: values of ``--accept-data-loss``.
         way: ``excise`` cuts out only the damage, ``broker`` cuts off as a broker would.
     """
-    notes, cuts = list(_told(damages, consents)), []
-    ways = _as_broker if way == "broker" else _excised
+    notes, cuts = list(_consent_notes(damages, consents)), []
+    ways = _cut_as_broker if way == "broker" else _cuts_by_excision
     for cut in ways(damages, logs, consents):
         if isinstance(cut, str):
             notes.append(cut)
@@ -133,12 +133,13 @@ def choose_cuts(
         else:
             cuts.append(cut)
     ends = [cut.log.base_offset for cut in cuts if cut.as_broker]
-    # From the end: a broker that is started half-way finds a shorter log, never one with a segment missing inside.
+    # The last segment goes first: a broker that is started half-way through then finds a shorter log, never one with a
+    # missing segment in its middle.
     aside = tuple(log.base_offset for log in reversed(logs) if ends and log.base_offset > ends[0])
-    return TailChoice(tuple(cuts), aside, tuple(notes), _waits(damages, consents, way))
+    return TailChoice(tuple(cuts), aside, tuple(notes), _why_it_waits(damages, consents, way))
 
 
-def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailMode) -> Skipped | None:
+def _why_it_waits(damages: Sequence[Damaged], consents: Collection[str], way: TailMode) -> Skipped | None:
     whole = next((damage for damage in damages if damage.why_not_alone), None)
     if whole is not None and way == "excise":
         consent = ("--accept-data-loss", whole.consent)
@@ -161,7 +162,7 @@ def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailMode)
     )
 
 
-def _told(damages: Sequence[Damaged], consents: Collection[str]) -> Iterator[str]:
+def _consent_notes(damages: Sequence[Damaged], consents: Collection[str]) -> Iterator[str]:
     harmful = [damage for damage in damages if not damage.harmless]
     for damage in harmful[:_SHOWN_AT_MOST]:
         where = f"{log_name(damage.base_offset)} at position {damage.range.start}"
@@ -171,10 +172,10 @@ def _told(damages: Sequence[Damaged], consents: Collection[str]) -> Iterator[str
         yield f"{len(harmful) - _SHOWN_AT_MOST} more damaged ranges; krepair check names them all"
 
 
-def _excised(
+def _cuts_by_excision(
     damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
-    """Yield one cut for each segment: all of its damage or none, because what stays must be valid to its end."""
+    """Yield one cut for each segment. It removes all of the segment's damage: what stays must be valid to its end."""
     for log in logs:
         ranges = tuple(damage for damage in damages if damage.base_offset == log.base_offset)
         missing = [damage for damage in ranges if not damage.harmless and damage.consent not in consents]
@@ -194,7 +195,7 @@ def _excised(
             )
 
 
-def _as_broker(
+def _cut_as_broker(
     damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
     """Yield one cut from the first consented damage on, unless damage before it would make the broker cut there."""
@@ -211,7 +212,7 @@ def _as_broker(
 
 
 def wrong_consent(text: str, damages_by_folder: Mapping[str, Sequence[Damaged]]) -> str:
-    """Return why a consent names no damage, with those that do; an empty string if it names one.
+    """Return a message that a consent names no damage, with the consents that would; empty if it names one.
 
     Args:
         text: value of ``--accept-data-loss``: ``RULE:TOPIC-PARTITION:OFFSET``.
@@ -235,7 +236,7 @@ def wrong_consent(text: str, damages_by_folder: Mapping[str, Sequence[Damaged]])
 
 
 def parts_of_consent(text: str) -> tuple[str, str, str]:
-    """Return rule, folder and offset of a consent. A topic's name may have colons, the other two have none."""
+    """Split a consent into rule, folder and offset. Only the topic's name may contain colons."""
     rule, _, rest = text.partition(":")
     folder, _, offset = rest.rpartition(":")
     return rule, folder, offset
@@ -250,7 +251,7 @@ def notes_on_end(
         choice: decision on the damage.
         ends: new end of the log; None if no cut changes it.
         fixes: names of the plan's fixes.
-        writers: true if producers with ids write to the partition.
+        writers: True if producers with ids write to the partition.
     """
     if ends is not None:
         past = [

@@ -1,1 +1,1 @@
-"""Judgement of the replicas of one partition: pure functions over what was read of them."""
+"""Judgement of the replicas of one partition for ``compare``, by what ``krepair.replicas`` has read of them."""

@@ -1,4 +1,4 @@
-"""Judgement of the replicas of one partition: first by their headers, then by records where headers differ. Pure.
+"""Verdict of ``compare`` on the replicas of a partition: by their batch headers, and by records where headers differ.
 
 Source: docs/compare.md; the behaviour of brokers 3.9.2 and 4.3.1 with planted divergences.
 """
@@ -42,7 +42,7 @@ from krepair.rules.replicas.model import (
 )
 from krepair.rules.replicas.replica import NOWHERE, Fork, Replica, find_fork
 
-_AGREEING: Final = 2
+_MAJORITY: Final = 2
 
 
 @dataclass
@@ -50,7 +50,7 @@ class ReplicaGroup:
     """Replicas of one partition that have one topic id.
 
     Attributes:
-        forks: (index, index) of two replicas, the lower index first -> point where their histories part.
+        forks: (index, index) of two replicas, the lower index first -> first contradiction of their leader epochs.
         differing: numbers of ranges in which any two replicas differ, ascending.
     """
 
@@ -65,14 +65,15 @@ class ReplicaGroup:
 
     @property
     def never_cleaned_from(self) -> int:
-        """Offset from which no replica's cleaner is known to have been at work."""
+        """Offset at or above which no cleaner is known to have removed a record from any replica."""
         read = (replica for replica in self.replicas if not replica.failure)
         return max((max(each.first_dirty_offset, each.headers.cleaned_to, 0) for each in read), default=0)
 
     def leaders_of(self, index: int) -> list[int]:
-        """Return the indexes of the replicas that are ahead of one and may lead it while it catches up.
+        """Return the indexes of the replicas from which replica ``index`` may catch up.
 
-        A running broker's replica is not read to its end, and of two histories one is cut first: neither counts.
+        A running broker's replica does not count, since it is not read to its end. Nor does one whose leader epochs
+        contradict this replica's, since one of the two is truncated first.
         """
         mine = self.replicas[index]
         return [
@@ -85,7 +86,7 @@ class ReplicaGroup:
         ]
 
     def catch_ups(self) -> list[CatchUp]:
-        """Return which replicas may lead which others."""
+        """Return each pair of a replica that is behind and one that may lead it."""
         return [
             CatchUp(
                 follower=index,
@@ -98,7 +99,7 @@ class ReplicaGroup:
 
 
 class RecordDifference(NamedTuple):
-    """Differences of two replicas of a group in offsets that both cover.
+    """Differences of two replicas of a group at the offsets that both logs cover.
 
     Attributes:
         one: index of the first replica in the group.
@@ -133,19 +134,19 @@ class ComparedRecords:
 
 
 def groups_of(replicas: Sequence[Replica]) -> list[ReplicaGroup]:
-    """Group comparable replicas by topic id; one without an id joins the only known id."""
+    """Group the replicas by topic id; a replica without an id joins the group if there is only one id."""
     known = {replica.state.topic_id for replica in replicas if replica.state.topic_id}
     by_id: dict[str, list[Replica]] = defaultdict(list)
     for replica in replicas:
         by_id[replica.state.topic_id or (next(iter(known)) if len(known) == 1 else "")].append(replica)
     groups = [ReplicaGroup(sorted(members, key=lambda replica: replica.broker)) for members in by_id.values()]
     for group in groups:
-        _look_at(group)
+        _compare_headers(group)
     return groups
 
 
-def _look_at(group: ReplicaGroup) -> None:
-    """Find the forks and differing ranges of a group."""
+def _compare_headers(group: ReplicaGroup) -> None:
+    """Compare the batch headers of each pair of replicas: leader epochs, and sums of ranges of offsets."""
     differing: set[int] = set()
     for (a, first), (b, second) in combinations(enumerate(group.replicas), 2):
         if first.failure or second.failure:
@@ -170,36 +171,36 @@ def _differing_ranges(first: Replica, second: Replica, fork: int) -> set[int]:
     return {number for number in {*tables[0], *tables[1]} if tables[0].get(number) != tables[1].get(number)}
 
 
-def facts_of_header(group: ReplicaGroup) -> Iterator[m.Disagreement]:
-    """Yield what is wrong in a group by headers alone."""
+def disagreements_by_headers(group: ReplicaGroup) -> Iterator[m.Disagreement]:
+    """Yield the disagreements in a group that the batch headers alone show."""
     for replica in group.replicas:
-        yield from _alone(replica)
+        yield from _own_problems(replica)
     for (a, b), fork in group.forks.items():
-        yield _of_fork(group.replicas[a], group.replicas[b], fork)
+        yield _fork_disagreement(group.replicas[a], group.replicas[b], fork)
     saying = {place: replica for place, replica in enumerate(group.replicas) if not replica.failure}
     for a, mine in saying.items():
         others = [(other, group.fork_of(a, b)) for b, other in saying.items() if b != a]
         yield from judge_transactions(mine, others)
-    yield from _behind(group)
+    yield from _replicas_behind(group)
 
 
-def _alone(replica: Replica) -> Iterator[m.Disagreement]:
-    """Yield what is wrong with one replica regardless of the others."""
+def _own_problems(replica: Replica) -> Iterator[m.Disagreement]:
+    """Yield what is wrong with one replica, whatever the others hold."""
     state = replica.state
     if replica.failure:
         kind = m.UNREADABLE if replica.at_rest else m.NOT_AT_REST
-        yield _of(kind, replica, -1, replica.failure)
+        yield _fault(kind, replica, -1, replica.failure)
         return
     for damage in replica.corrupt:
         if damage.tail:
-            yield _of(m.TORN, replica, damage.first, damage.text)
+            yield _fault(m.TORN, replica, damage.first, damage.text)
         else:
             offsets = (
                 f"offsets {damage.first} to {damage.last}"
                 if damage.last > damage.first
                 else f"offset {damage.first}"
             )
-            yield _of(m.CORRUPT, replica, damage.first, f"{damage.text}; of {offsets} it says nothing")
+            yield _fault(m.CORRUPT, replica, damage.first, f"{damage.text}; of {offsets} it says nothing")
     if replica.limited:
         return
     clean_cut = state.clean_stop and state.high_watermark > replica.end
@@ -209,7 +210,7 @@ def _alone(replica: Replica) -> Iterator[m.Disagreement]:
             if clean_cut
             else ("recovery point", state.recovery_point)
         )
-        yield _of(
+        yield _fault(
             m.CUT,
             replica,
             replica.end,
@@ -217,11 +218,11 @@ def _alone(replica: Replica) -> Iterator[m.Disagreement]:
         )
 
 
-def _of(kind: str, replica: Replica, offset: int, text: str) -> m.Disagreement:
+def _fault(kind: str, replica: Replica, offset: int, text: str) -> m.Disagreement:
     return m.disagreement_of(kind, (replica.broker,), offset, f"broker {replica.broker}: {text}")
 
 
-def _of_fork(first: Replica, second: Replica, fork: Fork) -> m.Disagreement:
+def _fork_disagreement(first: Replica, second: Replica, fork: Fork) -> m.Disagreement:
     behind, ahead = (first, second) if fork.first_is_behind else (second, first)
     text = (
         f"from {fork.offset} on broker {behind.broker} has batches of leader epoch {fork.epoch} where broker "
@@ -235,7 +236,7 @@ def _of_fork(first: Replica, second: Replica, fork: Fork) -> m.Disagreement:
         )
         return m.disagreement_of(m.FORK, both, fork.offset, text)
     if behind.state.clean_stop and watermark >= 0:
-        return _of(
+        return _fault(
             m.BEHIND,
             behind,
             fork.offset,
@@ -249,8 +250,8 @@ def _of_fork(first: Replica, second: Replica, fork: Fork) -> m.Disagreement:
     return m.disagreement_of(m.FORK_UNSURE, both, fork.offset, text, would_tell=would_tell)
 
 
-def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
-    """Yield the replicas that end before others: they fetch what they lack, as far as anybody has it."""
+def _replicas_behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
+    """Yield the replicas that end before others, and those that have lost committed records that no other has."""
     read = [replica for replica in group.replicas if not replica.failure]
     for replica in read:
         if replica.limited:
@@ -258,7 +259,7 @@ def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
         cut, mark = replica.cut_by_recovery, replica.state.high_watermark
         others = [other for other in read if other is not replica]
         top = max((other.end for other in others), default=-1)
-        # a running broker has more than the part that is compared
+        # A running broker's log reaches further than the part that is compared.
         reach = max((other.read_to for other in others), default=-1)
         gone = (
             not replica.state.clean_stop
@@ -266,32 +267,32 @@ def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
             and len(read) == len(group.replicas)
         )
         if cut >= 0:
-            yield _cut_by_recovery(replica, reach, gone=gone)
+            yield _cut_by_next_start(replica, reach, gone=gone)
         elif gone:
             text = (
                 f"the log ends at {replica.end}, below its recorded high watermark {mark}, which no other replica here "
                 "reaches: records that were committed are gone"
             )
-            yield _of(m.CUT, replica, replica.end, text)
+            yield _fault(m.CUT, replica, replica.end, text)
         elif replica.end < top:
             lost = mark > replica.end and not replica.state.clean_stop
             more = f"; its high watermark was {mark}: the unclean stop cost its end" if lost else ""
-            yield _of(
+            yield _fault(
                 m.BEHIND, replica, replica.end, f"ends at {replica.end}, another replica at {top}{more}"
             )
 
 
-def _cut_by_recovery(replica: Replica, reach: int, *, gone: bool) -> m.Disagreement:
-    """Describe what the next start does to a damaged end; if nobody has the committed part, it is plain damage."""
+def _cut_by_next_start(replica: Replica, reach: int, *, gone: bool) -> m.Disagreement:
+    """Describe what the next start does to a damaged end. It is damage only if no other replica has the rest."""
     cut = replica.cut_by_recovery
     text = f"the start after its unclean stop cuts the log at {cut}"
     if gone:
         first = next(damage for damage in replica.headers.damages if damage.first == cut)
         lost = f"below its recorded high watermark {replica.state.high_watermark}, which no other replica here reaches"
-        return _of(m.TORN if first.tail else m.CORRUPT, replica, cut, f"{first.text}; {text}, {lost}")
+        return _fault(m.TORN if first.tail else m.CORRUPT, replica, cut, f"{first.text}; {text}, {lost}")
     goes_on = reach > cut
     rest = "it fetches the rest again" if goes_on else "no other replica that was read continues from there"
-    return _of(m.BEHIND, replica, cut, f"{text}, and {rest}")
+    return _fault(m.BEHIND, replica, cut, f"{text}, and {rest}")
 
 
 def verdict_of(
@@ -301,32 +302,28 @@ def verdict_of(
     groups: Sequence[ReplicaGroup],
     contents: Sequence[ComparedRecords | None],
 ) -> m.PartitionVerdict:
-    """Judge a partition.
-
-    Args:
-        contents: result of each group's records, None if they did not have to be read.
-    """
-    facts = list(_topic_ids(replicas))
+    """Judge a partition; ``contents`` has the compared records of each group, None if headers were enough."""
+    facts = list(_topic_id_disagreement(replicas))
     for group, content in zip(groups, contents, strict=True):
-        facts += facts_of_header(group)
+        facts += disagreements_by_headers(group)
         if content is not None:
-            facts += _of_content(group, content)
+            facts += _record_disagreements(group, content)
     wrong = {broker for fact in facts if fact.kind != m.BEHIND for broker in fact.brokers}
     decided = [
         fact
         for group, content in zip(groups, contents, strict=True)
-        for fact in _who_leads(group, content, wrong)
+        for fact in _who_must_lead(group, content, wrong)
     ]
     late = {fact.brokers for fact in decided}
     facts = [fact for fact in facts if fact.kind != m.BEHIND or fact.brokers not in late] + decided
-    disagreements = [_with_rest(fact, facts, replicas) for fact in _summed(facts)]
+    disagreements = [_with_rest(fact, facts, replicas) for fact in _merge_same_kind(facts)]
     worst = min((m.VERDICTS.index(m.VERDICT_OF[fact.kind]) for fact in disagreements), default=-1)
     harmless = tuple(
         sorted(
             {
                 name
                 for group, content in zip(groups, contents, strict=True)
-                for name in (*_harmless(group), *_unexplained(group, content))
+                for name in (*_harmless_differences(group), *_possibly_lost_records(group, content))
             }
         )
     )
@@ -347,7 +344,7 @@ def verdict_of(
         topic=topic,
         partition=partition,
         verdict=verdict,
-        disagreements=tuple(_with_right(fact, right, columns) for fact in disagreements),
+        disagreements=tuple(_with_right_brokers(fact, right, columns) for fact in disagreements),
         harmless=harmless,
         right=right,
         replicas=columns,
@@ -358,8 +355,8 @@ def verdict_of(
 def _with_rest(
     damage: m.Disagreement, disagreements: Sequence[m.Disagreement], replicas: Sequence[Replica]
 ) -> m.Disagreement:
-    """Add to a damage what is known of the rest of that replica."""
-    if damage.kind != m.CORRUPT or sum(1 for replica in replicas if not replica.failure) < _AGREEING:
+    """Add to a damaged range what is known of the rest of that replica."""
+    if damage.kind != m.CORRUPT or sum(1 for replica in replicas if not replica.failure) < _MAJORITY:
         return damage
     accused = any(
         set(damage.brokers) & set(other.brokers) and m.VERDICT_OF[other.kind] in {m.DIVERGED, m.CANNOT_TELL}
@@ -369,7 +366,7 @@ def _with_rest(
     return replace(damage, text=f"{damage.text}; {rest}")
 
 
-def _with_right(
+def _with_right_brokers(
     disagreement: m.Disagreement, right: tuple[int, ...], columns: Sequence[m.ReplicaColumn]
 ) -> m.Disagreement:
     if m.VERDICT_OF[disagreement.kind] not in {m.DIVERGED, m.DAMAGED} or disagreement.kind in {
@@ -384,7 +381,7 @@ def _with_right(
     return replace(disagreement, right=right)
 
 
-def _topic_ids(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:
+def _topic_id_disagreement(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:
     ids = sorted({replica.state.topic_id for replica in replicas if replica.state.topic_id})
     if len(ids) > 1:
         each = ", ".join(
@@ -408,7 +405,7 @@ _KEY_TEXTS: Final = {
 }
 
 
-def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Disagreement]:
+def _record_disagreements(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Disagreement]:
     for finding in content.keys:
         if finding.kind == m.LEADER_DECIDES:
             continue
@@ -425,7 +422,7 @@ def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Dis
     for pair in content.records:
         replica, other = group.replicas[pair.one], group.replicas[pair.other]
         if pair.differing:
-            odd = _odd_one(content.records, pair, len(group.replicas))
+            odd = _outlier(content.records, pair, len(group.replicas))
             wrong = (replica.broker, other.broker) if odd < 0 else (group.replicas[odd].broker,)
             text = (
                 f"brokers {replica.broker} and {other.broker} have other records at the same {pair.differing:,} "
@@ -441,10 +438,10 @@ def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Dis
             yield m.disagreement_of(m.LOST, (other.broker,), pair.first_missing, text, count=pair.missing)
 
 
-def _who_leads(
+def _who_must_lead(
     group: ReplicaGroup, content: ComparedRecords | None, wrong: set[int]
 ) -> Iterator[m.Disagreement]:
-    """Yield the replicas that are behind and that a leader of their records can harm.
+    """Yield the replicas that are behind and would become wrong if a certain broker led them.
 
     Args:
         wrong: brokers whose replicas are themselves wrong or in doubt.
@@ -456,7 +453,7 @@ def _who_leads(
             for finding in (content.keys if content is not None else ())
             if finding.kind == m.LEADER_DECIDES and finding.broker == replica.broker
         ]
-        harm: dict[int, list[str]] = {finding.leader: [_old(finding.count)] for finding in by_key}
+        harm: dict[int, list[str]] = {finding.leader: [_old_text(finding.count)] for finding in by_key}
         for harm_done in harm_by_leaders(replica, leaders):
             harm.setdefault(harm_done.leader, []).append(_HARM[harm_done.kind].format(first=harm_done.first))
         if not harm.keys() - wrong:
@@ -499,7 +496,7 @@ _HARM: Final = {
 }
 
 
-def _old(count: int) -> str:
+def _old_text(count: int) -> str:
     return f"serve old records of {count:,} key{'s' if count > 1 else ''}"
 
 
@@ -512,21 +509,21 @@ def _key_lines(
     )
 
 
-def _odd_one(records: Sequence[RecordDifference], pair: RecordDifference, replicas: int) -> int:
-    """Return the index of the replica that alone differs from all others at the same first offset; -1 for none."""
+def _outlier(records: Sequence[RecordDifference], pair: RecordDifference, replicas: int) -> int:
+    """Return the index of the one replica of a pair that differs from all others at the same first offset; else -1."""
     same = [
         {difference.one, difference.other}
         for difference in records
         if difference.differing and difference.first_differing == pair.first_differing
     ]
     for index in (pair.one, pair.other):
-        if len(same) >= _AGREEING and all(index in pair_of for pair_of in same) and replicas > _AGREEING:
+        if len(same) >= _MAJORITY and all(index in pair_of for pair_of in same) and replicas > _MAJORITY:
             return index
     return -1
 
 
-def _summed(disagreements: Iterable[m.Disagreement]) -> list[m.Disagreement]:
-    """Merge disagreements of one kind and the same brokers: the one with the lowest offset, and the sum."""
+def _merge_same_kind(disagreements: Iterable[m.Disagreement]) -> list[m.Disagreement]:
+    """Merge disagreements of the same kind and brokers: the text of the lowest offset, with the count of all."""
     by_kind: dict[tuple[str, tuple[int, ...]], list[m.Disagreement]] = defaultdict(list)
     for part in disagreements:
         by_kind[part.kind, part.brokers].append(part)
@@ -549,8 +546,8 @@ def _summed(disagreements: Iterable[m.Disagreement]) -> list[m.Disagreement]:
     return summed
 
 
-def _harmless(group: ReplicaGroup) -> Iterator[m.Harmless]:
-    """Yield differences that occur between healthy replicas too."""
+def _harmless_differences(group: ReplicaGroup) -> Iterator[m.Harmless]:
+    """Yield the differences that healthy replicas may have, too."""
     read = [replica for replica in group.replicas if not replica.failure]
     if len(read) < 2:
         return
@@ -572,12 +569,12 @@ def _harmless(group: ReplicaGroup) -> Iterator[m.Harmless]:
         yield m.Harmless("log-start", more)
     if len({replica.headers.epoch_file for replica in read}) > 1:
         yield m.Harmless("epoch-file")
-    if _differ_inside(read, group.differing):
+    if _differ_where_all_reach(read, group.differing):
         yield m.Harmless("cleaned-further")
 
 
-def _unexplained(group: ReplicaGroup, content: ComparedRecords | None) -> Iterator[m.Harmless]:
-    """Yield records missing above all known cleaning, if the topic is only assumed to be compacted."""
+def _possibly_lost_records(group: ReplicaGroup, content: ComparedRecords | None) -> Iterator[m.Harmless]:
+    """Yield missing records that no known cleaning explains, if the topic is only assumed to be compacted."""
     missing = [pair for pair in content.records if pair.missing] if content and content.assumed else []
     if missing:
         pair = min(missing, key=lambda difference: (difference.first_missing, difference.other))
@@ -590,8 +587,8 @@ def _unexplained(group: ReplicaGroup, content: ComparedRecords | None) -> Iterat
         )
 
 
-def _differ_inside(read: Sequence[Replica], differing: Sequence[int]) -> bool:
-    """Return whether a range that all cover whole differs; one at the end of a shorter log always does."""
+def _differ_where_all_reach(read: Sequence[Replica], differing: Sequence[int]) -> bool:
+    """Return whether a range of offsets differs that all logs cover; at the end of a shorter log, ranges often do."""
     low = max(replica.state.log_start for replica in read)
     high = min(replica.end for replica in read)
     same_ends = (
@@ -633,35 +630,34 @@ def _column(replica: Replica, disagreements: Sequence[m.Disagreement]) -> m.Repl
     )
 
 
-# -- the transactions of two replicas, from the rows of their headers
+# -- comparison of the transactions of two replicas, from their batch headers
 #
-# The leader during catch-up decides a replica's fate. A follower fetches from its own end on, and keeps
-# what it has below. A marker above that end that the leader has removed never arrives. So its open transaction ends
-# with the next marker of its producer, COMMIT or ABORT, or never. ``keys`` judges the same case of tombstones, by key.
+# Which leader a follower catches up from decides how its open transactions end. The follower fetches from its own end
+# on. If the leader has already removed the marker of a transaction, the marker never arrives, and the transaction ends
+# with the producer's next marker, COMMIT or ABORT, or never. ``keys`` judges the same case for tombstones.
 #
 # Source: Cleaner.shouldDiscardBatch, ProducerStateManager (3.9.2); run on clusters of 3.9.2 and 4.3.1.
 
 KIND_NAMES: Final = {0: "ABORT", 1: "COMMIT"}
-_WITNESSES: Final = 2
+_WITNESSES_NEEDED: Final = 2
 A_PRODUCER, A_FIRST, A_MARKER = range(3)
 """Columns of ``Replica.index_aborts``."""
 
 
 def judge_transactions(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
-    """Yield what is wrong with the transactions of one replica, compared with other replicas.
+    """Yield what is wrong with the transactions of one replica (``mine``), compared with other replicas.
 
     Args:
-        others: other replicas, each with the offset at which its history parts from mine; nothing from there on is
-            judged.
+        others: other replicas, each with the offset of its fork from mine; nothing at or above that offset is judged.
     """
     for other, fork in others:
         yield from _missed_markers(mine, other, min(mine.end, other.end, fork))
-    yield from _cleaned_past(mine, others)
-    yield from _longer_aborts(mine, others)
+    yield from _cleaned_elsewhere(mine, others)
+    yield from _earlier_aborts(mine, others)
 
 
 def _missed_markers(mine: Replica, other: Replica, high: int) -> Iterator[Disagreement]:
-    """Find markers of the other replica inside one of my transactions: these markers never arrived here."""
+    """Find transactions of mine inside which the other replica has a marker: this marker never arrived here."""
     rows = mine.transactions[
         (mine.transactions[:, T_FIRST] != NONE) & ~touching(mine.transactions, mine.damaged_ranges)
     ]
@@ -679,25 +675,25 @@ def _missed_markers(mine: Replica, other: Replica, high: int) -> Iterator[Disagr
     ):
         if chosen.any():
             index = int(np.where(chosen, rows[:, T_FIRST], np.iinfo(np.int64).max).argmin())
-            text = _of_marker(mine, other, rows[index], next_rows[index])
+            text = _marker_text(mine, other, rows[index], next_rows[index])
             first = int(rows[index, T_FIRST])
             yield disagreement_of(kind, (mine.broker,), first, text, count=int(chosen.sum()))
 
 
 def next_markers(other: Replica, rows: Int64s) -> Int64s:
-    """Find, for each transaction, another replica's row with the producer's next marker; ``NONE`` without one."""
+    """Find, for each transaction, the other replica's row with the producer's next marker; ``NONE`` if none."""
     next_rows = np.full(rows.shape, NONE, np.int64)
     markers = other.transactions[other.transactions[:, T_MARKER] > other.transactions[:, T_FIRST]]
     if len(markers):
-        indexes = _places(markers, T_MARKER, rows[:, T_PRODUCER], rows[:, T_FIRST] + 1)
+        indexes = _first_rows_not_below(markers, T_MARKER, rows[:, T_PRODUCER], rows[:, T_FIRST] + 1)
         there = indexes < len(markers)
         there[there] = markers[indexes[there], T_PRODUCER] == rows[there, T_PRODUCER]
         next_rows[there] = markers[indexes[there]]
     return next_rows
 
 
-def _places(table: Int64s, column: int, producers: Int64s, offsets: Int64s) -> Int64s:
-    """Return, for each (producer, offset), the index of the first row of a table that is not below it.
+def _first_rows_not_below(table: Int64s, column: int, producers: Int64s, offsets: Int64s) -> Int64s:
+    """Search a sorted table: return, for each (producer, offset), the index of the first row that is not below it.
 
     Args:
         table: int64[N, ...], ascending by producer (column 0), then by the other column.
@@ -714,7 +710,7 @@ def _places(table: Int64s, column: int, producers: Int64s, offsets: Int64s) -> I
     return low
 
 
-def _of_marker(mine: Replica, other: Replica, row: Int64s, marker: Int64s) -> str:
+def _marker_text(mine: Replica, other: Replica, row: Int64s, marker: Int64s) -> str:
     producer, first, at = int(row[T_PRODUCER]), int(row[T_FIRST]), int(marker[T_MARKER])
     theirs = f"broker {other.broker} has its {KIND_NAMES.get(int(marker[T_KIND]), 'marker')} at {at}"
     if row[T_MARKER] == NONE:
@@ -723,11 +719,11 @@ def _of_marker(mine: Replica, other: Replica, row: Int64s, marker: Int64s) -> st
     return f"producer {producer}'s records from {first} end with {own} on broker {mine.broker}; {theirs}"
 
 
-def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
-    """Find my open transactions past which others have cleaned, and whose marker nobody has any more.
+def _cleaned_elsewhere(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
+    """Find my open transactions that another replica's cleaner has passed, and whose marker no replica has any more.
 
-    A cleaner never cleans past an open transaction, so it had ended there. If anybody still has a marker above my end,
-    I am only behind: then my leader decides.
+    A cleaner never passes an open transaction, so the transaction had ended there. If a replica still has a marker
+    above my end, mine is only behind, and ``_who_must_lead`` judges it.
     """
     if mine.damaged_ranges:
         return
@@ -740,7 +736,7 @@ def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Itera
         for other, fork in others
         if other.end >= mine.end
         and not other.damaged_ranges
-        and len(past := _over_on(other, rows, min(mine.end, fork)))
+        and len(past := _cleaned_away_on(other, rows, min(mine.end, fork)))
     ]
     for other, past in witnesses:
         first = past[past[:, T_FIRST].argmin()]
@@ -756,15 +752,15 @@ def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Itera
         yield disagreement_of(STUCK, brokers, offset, text, count=len(past))
 
 
-def _over_on(other: Replica, rows: Int64s, high: int) -> Int64s:
+def _cleaned_away_on(other: Replica, rows: Int64s, high: int) -> Int64s:
     """Select the transactions whose batches another replica has cleaned away."""
     rows = rows[(rows[:, T_FIRST] < min(other.first_dirty_offset, high)) & (rows[:, T_LAST] >= other.start)]
-    held = [_holds(other, row) for row in rows]
+    held = [_has_batches_of(other, row) for row in rows]
     over: Int64s = rows[~np.array(held, bool)]
     return over
 
 
-def _holds(other: Replica, row: Int64s) -> bool:
+def _has_batches_of(other: Replica, row: Int64s) -> bool:
     """Return whether a replica has batches of the same producer in the offsets of a transaction."""
     table = other.transactions
     begin, end = np.searchsorted(table[:, T_PRODUCER], [row[T_PRODUCER], row[T_PRODUCER] + 1])
@@ -777,33 +773,34 @@ def _holds(other: Replica, row: Int64s) -> bool:
     return bool(overlaps.any())
 
 
-def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
-    """Find ABORTs that begin earlier here than on others: a marker between the two starts never arrived here.
+def _earlier_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
+    """Find aborted transactions that begin earlier here than on others: a marker between the starts never arrived here.
 
-    An index that was rebuilt from a cleaned log also begins later, which is harmless: a replica that fetched such a log
-    builds its index from the batches that it got. So a later start alone proves nothing. A witness is a replica with a
-    later start that has itself cleaned past my start. If my transaction has two producer epochs, one witness is enough.
-    Otherwise at least two other replicas must have the ABORT in their index, and all of them must be witnesses that
-    still have data at their start, which their cleaner has not passed.
+    A later start alone proves nothing: an index that is built from a cleaned log begins later, too. A witness is a
+    replica with a later start whose own cleaner has passed my start. If my transaction has two producer epochs, one
+    witness is enough. Otherwise at least two other replicas must have the ABORT in their index, and all of them must be
+    witnesses that still have data at their start, which their cleaner has not passed.
     """
     aborts = mine.index_aborts
     if mine.damaged_ranges or not len(aborts) or not others:
         return
     first = aborts[:, A_FIRST]
-    own = _markers_of(mine.transactions, aborts)
+    own = _transactions_ended_by(mine.transactions, aborts)
     certain = (own[:, T_EPOCHS] != NONE) & (own[:, T_EPOCHS] != 0)
     known, later = [], []
     for other, fork in others:
-        begins = _begins(other, aborts)
+        begins = _first_offsets(other, aborts)
         low, high = max(mine.start, other.start), min(mine.end, other.end, fork)
         known.append((begins != NONE) & (first >= low) & (first < high))
-        # whole: the replica still has data at the start in its index, and its cleaner has not passed that start.
-        starts = _markers_of(other.transactions, aborts)[:, T_FIRST]
+        # whole: no cleaner has removed the first data of this transaction from the other replica.
+        starts = _transactions_ended_by(other.transactions, aborts)[:, T_FIRST]
         whole = (begins >= other.first_dirty_offset) & (starts == begins)
-        # A replica that has not cleaned past my start may have fetched a clean log and built its index from that.
+        # A replica whose cleaner has not passed my start may have fetched a cleaned log and built its index from that.
         later.append(known[-1] & (begins > first) & (other.first_dirty_offset > first) & (certain | whole))
     indexed, witnesses = np.sum(known, axis=0), np.sum(later, axis=0)
-    wrong = np.flatnonzero((witnesses > 0) & (certain | ((witnesses == indexed) & (indexed >= _WITNESSES))))
+    wrong = np.flatnonzero(
+        (witnesses > 0) & (certain | ((witnesses == indexed) & (indexed >= _WITNESSES_NEEDED)))
+    )
     if not len(wrong):
         return
     index = int(wrong[first[wrong].argmin()])
@@ -811,37 +808,34 @@ def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iter
     other = next(other for (other, _), of_it in zip(others, later, strict=True) if of_it[index])
     text = (
         f"the ABORT of producer {producer} at {marker} begins at offset {begin} on broker {mine.broker}, "
-        f"and at {int(_begins(other, aborts[index : index + 1])[0])} on broker {other.broker}: an earlier marker "
-        f"never came to broker {mine.broker}"
+        f"and at {int(_first_offsets(other, aborts[index : index + 1])[0])} on broker {other.broker}: an earlier "
+        f"marker never came to broker {mine.broker}"
     )
     yield disagreement_of(COMMITTED_TO_ABORTED, (mine.broker,), begin, text, count=len(wrong))
 
 
-def _begins(other: Replica, aborts: Int64s) -> Int64s:
+def _first_offsets(other: Replica, aborts: Int64s) -> Int64s:
     """Return the first offset in another replica's index of the same ABORTs, ``NONE`` where it has none."""
     theirs = other.index_aborts
     theirs = theirs[np.lexsort((theirs[:, A_MARKER], theirs[:, A_PRODUCER]))]
-    return _same(theirs, A_MARKER, aborts)[:, A_FIRST]
+    return _matching_rows(theirs, A_MARKER, aborts)[:, A_FIRST]
 
 
-def _markers_of(transactions: Int64s, aborts: Int64s) -> Int64s:
+def _transactions_ended_by(transactions: Int64s, aborts: Int64s) -> Int64s:
     """Return the transactions that end with these ABORTs, ``NONE`` in all columns where there is none."""
-    return _same(transactions[transactions[:, T_MARKER] != NONE], T_MARKER, aborts)
+    return _matching_rows(transactions[transactions[:, T_MARKER] != NONE], T_MARKER, aborts)
 
 
-def _same(table: Int64s, column: int, aborts: Int64s) -> Int64s:
+def _matching_rows(table: Int64s, column: int, aborts: Int64s) -> Int64s:
     """Return the rows of a table with the ABORTs' producer and marker, ``NONE`` in all columns where there is none."""
     rows = np.full((len(aborts), table.shape[1]), NONE, np.int64)
     if not len(table):
         return rows
     producers, markers = aborts[:, A_PRODUCER], aborts[:, A_MARKER]
-    indexes = np.minimum(_places(table, column, producers, markers), len(table) - 1)
+    indexes = np.minimum(_first_rows_not_below(table, column, producers, markers), len(table) - 1)
     same = (table[indexes, T_PRODUCER] == producers) & (table[indexes, column] == markers)
     rows[same] = table[indexes[same]]
     return rows
-
-
-# -- the leader during catch-up decides a replica's fate
 
 
 class Harm(NamedTuple):
@@ -858,7 +852,7 @@ class Harm(NamedTuple):
 
 
 def harm_by_leaders(mine: Replica, leaders: Sequence[Replica]) -> Iterator[Harm]:
-    """Yield the harm of leaders to a replica that is behind: one has a marker that another has removed."""
+    """Yield the harm of each leader that has removed a marker which the replica that is behind still needs."""
     rows = open_transactions(mine.transactions)
     rows = rows[~touching(rows, mine.damaged_ranges)]
     if not len(rows) or not leaders:
@@ -868,7 +862,7 @@ def harm_by_leaders(mine: Replica, leaders: Sequence[Replica]) -> Iterator[Harm]
     index = markers.argmin(axis=0)
     marker = markers[index, np.arange(len(rows))]
     kind = next_rows[index, np.arange(len(rows)), T_KIND]
-    # a marker below my end never arrived here: this replica is wrong already
+    # A marker below my end should have arrived: then this replica is wrong already, whoever leads.
     comes = (marker != NOWHERE) & (marker >= mine.end)
     for number, candidate in enumerate(leaders):
         if candidate.damaged_ranges:
@@ -890,9 +884,9 @@ def harm_by_leaders(mine: Replica, leaders: Sequence[Replica]) -> Iterator[Harm]
 
 
 def certainly_committed(mine: Replica, leader: Replica) -> tuple[int, int]:
-    """Return (first offset, offset after the last) of my open records that this leader commits; equal if none.
+    """Return the offsets (first, end) of my open records that certainly become committed under this leader.
 
-    A record is known by its offset alone. So it is certain only where no other transaction is open.
+    Offsets do not tell the transaction of a record. So it is certain only where all open transactions get a COMMIT.
     """
     rows = open_transactions(mine.transactions)
     commits = next_markers(leader, rows)[:, T_KIND] == COMMIT

@@ -1,7 +1,7 @@
-"""Judgement of keys of a compacted partition by each replica's last committed record of the key. Pure, row by row.
+"""Comparison of the replicas of a compacted partition key by key, for ``compare``.
 
-The last committed record is enough: an earlier one proves nothing, since a replica that lacks it may have cleaned it
-because of the later one.
+Each replica is judged by its last committed record of a key. An earlier record proves nothing: a replica that lacks it
+may have cleaned it because of the later one.
 
 Source: "Who is right" in docs/compare.md; Cleaner.shouldRetainRecord (2.2.1, 3.9.2, 4.3.1).
 """
@@ -43,7 +43,7 @@ MOST_EXAMPLES: Final = 20
 
 
 class CatchUp(Struct, frozen=True, kw_only=True):
-    """A replica that is behind, and one that may lead it while it catches up.
+    """Replica that is behind, and another one that may lead it while it catches up.
 
     Attributes:
         follower: column of the replica that is behind.
@@ -100,10 +100,10 @@ class KeyTable:
 
 
 def differing(runs: Sequence[Uint64s], replicas: int) -> list[Uint64s]:
-    """Select the rows of keys whose last record is not the same on all replicas; the others need no judgement.
+    """Select the keys whose last record is not the same on all replicas; only these need a judgement.
 
     Args:
-        runs: uint64[N, KEY_WORDS] of each replica.
+        runs: uint64[N, KEY_WORDS], the keys of each replica.
         replicas: number of replicas that give rows.
     """
     total = sum(len(rows) for rows in runs)
@@ -119,10 +119,11 @@ def differing(runs: Sequence[Uint64s], replicas: int) -> list[Uint64s]:
 
 
 def joined(runs: Sequence[Uint64s]) -> KeyTable:
-    """Put the rows of all replicas side by side.
+    """Put the keys of all replicas side by side, one row for each key.
 
     Args:
-        runs: uint64[N, KEY_WORDS] of each replica; of several rows of one key and class the greatest offset counts.
+        runs: uint64[N, KEY_WORDS], the keys of each replica. If one has several records of a key in the same state
+            (committed, open or aborted), the greatest offset counts.
     """
     hashes = np.concatenate([rows[:, :2] for rows in runs])
     unique, places = _unique_pairs(hashes)
@@ -168,7 +169,7 @@ def judge_keys(
     Args:
         table: keys, with one column for each replica.
         replicas: replicas in the order of the columns.
-        forks: (column, column), the lower first -> offset at which two histories part; nothing from there on is judged.
+        forks: (column, column), the lower first -> offset of the fork of two replicas; nothing from there on is judged.
         catch_ups: pairs of follower and possible leader.
     """
     if not len(table.offsets):
@@ -191,56 +192,56 @@ def judge_keys(
 
 
 class _Judge:
-    """A judge of pairs of replicas: finds what one has and the other lacks."""
+    """Judge of pairs of replicas, by the keys whose last record one has and the other lacks."""
 
     def __init__(
         self, table: KeyTable, replicas: Sequence[Replica], forks: dict[tuple[int, int], int]
     ) -> None:
         self._table, self._replicas, self._forks = table, replicas, forks
 
-    def _lacks(self, offsets: Int64s, column: int) -> Bools:
-        """Mark offsets that a replica covers without having the record or a later committed one of the key."""
+    def _lacks_key(self, offsets: Int64s, column: int) -> Bools:
+        """Mark offsets that a replica covers although it has neither the record nor a later one of its key."""
         table = self._table
-        return self._passed(offsets, column) & ~(table.opens[:, column] >= offsets)
+        return self._lacks_committed(offsets, column) & ~(table.opens[:, column] >= offsets)
 
-    def _passed(self, offsets: Int64s, column: int) -> Bools:
-        """Mark offsets like ``_lacks``, even if a later record is open, which may have let another replica clean."""
+    def _lacks_committed(self, offsets: Int64s, column: int) -> Bools:
+        """Mark offsets that a replica covers although it has neither the record nor a later committed one."""
         replica, table = self._replicas[column], self._table
         known = replica.covers(offsets) & (table.aborts[:, column] != offsets)
         passed: Bools = known & (table.offsets[:, column] < offsets)
         return passed
 
     def pair(self, r: int, s: int) -> Iterator[tuple[str, int, Bools]]:
-        """Yield (kind, column of the wrong replica, rows)."""
+        """Yield what replica ``r`` has and ``s`` lacks: (kind, column of the wrong replica, keys concerned)."""
         table, has, lacks = self._table, self._replicas[r], self._replicas[s]
         o, x = table.offsets[:, r], table.offsets[:, s]
         low, high = max(has.start, lacks.start), min(has.end, lacks.end)
         high = min(high, self._forks.get((min(r, s), max(r, s)), high))
         if has.limited and lacks.cleanable_end > has.read_to:
-            return  # the running broker has more than was read, perhaps the later record that the cleaner saw
+            return  # the running broker may have later records, because of which the cleaner of s removed these
         within = (o >= low) & (o < high) & (o > has.damaged_to)
         # If any replica has a later record of the key, the one that lacks this record may have fetched a clean log.
-        missing = within & self._lacks(o, s) & (o >= table.offsets.max(axis=1))
+        missing = within & self._lacks_key(o, s) & (o >= table.offsets.max(axis=1))
         if not missing.any():
             return
         bits = table.bits[:, r]
         tombstone, committed = (bits & np.uint64(TOMBSTONE) != 0), (bits & np.uint64(COMMITTED) != 0)
         older = x >= 0
-        lackers = np.stack([self._lacks(o, column) for column in range(len(self._replicas))])
+        lackers = np.stack([self._lacks_key(o, column) for column in range(len(self._replicas))])
         alone = lackers.sum(axis=0) == 1
         cleaned_elsewhere = np.zeros(len(o), bool)
         for column, replica in enumerate(self._replicas):
             if column != s:
                 cleaned_elsewhere |= lackers[column] & (o < replica.first_dirty_offset)
-        between = _in_gaps(o, lacks.gaps)
-        # The cleaner may have removed the record because of a later one in a file that was lost afterwards.
+        between = _lie_in_gaps(o, lacks.gaps)
+        # The cleaner of s may have removed the record because of a later one in a file that was lost afterwards.
         before_gap = o < _unknown_gaps_end(lacks.gaps, has)
-        # After the record this replica has every offset up to the other's end: no tombstone or marker is missing.
+        # r has every offset from the record up to the end of s, so no tombstone or marker is missing in r.
         complete = (has.headers.highest_hole < o) & (has.end >= lacks.end)
         value = missing & ~tombstone
         others = np.stack([replica.covers(o) for replica in self._replicas]).sum(axis=0) - 1
         unclean = (o >= max(lacks.first_dirty_offset, 0)) & ~cleaned_elsewhere
-        # A cleaner was at work here, above its recorded position. The record may be cleaned or lost: blame no replica.
+        # A cleaner removed records of s above its recorded position. This record may be cleaned or lost: blame nobody.
         touched = o < lacks.headers.cleaned_to
         lost = value & (complete | (unclean & ~touched & alone & (between | (others > 1))))
         unsure = value & ~lost & alone & (between | unclean | before_gap)
@@ -261,10 +262,10 @@ class _Judge:
         yield TOMBSTONE_MISSED, r, value & ~committed
 
     def old_after(self, catch_up: CatchUp) -> Bools:
-        """Mark the keys for which a follower that has caught up serves an old record that its leader has cleaned away.
+        """Mark the keys of which a follower that has caught up would serve an old record that its leader lacks.
 
-        Already committed records count only if another replica still has the later one: else the follower is wrong now,
-        whoever leads.
+        A record that is committed already counts only if another replica still has a later one. If none has, the
+        follower is wrong now, whoever leads.
         """
         table, has, leads = self._table, self._replicas[catch_up.follower], self._replicas[catch_up.leader]
         own, opens = table.offsets[:, catch_up.follower], table.opens[:, catch_up.follower]
@@ -280,14 +281,14 @@ class _Judge:
         open_there = (opened >= last) & (table.offsets.max(axis=1) >= opened)
         above = np.maximum(table.offsets, table.opens).max(axis=1) >= leads.end
         serves_old: Bools = (
-            known & serves & self._passed(last, catch_up.leader) & comes & ~open_there & ~above
+            known & serves & self._lacks_committed(last, catch_up.leader) & comes & ~open_there & ~above
         )
         return serves_old
 
     def finding(self, kind: str, column: int, rows: Bools) -> KeyFinding:
-        """Build the finding for rows of one kind."""
+        """Build the finding of one kind about a replica from the keys concerned."""
         table = self._table
-        # The replicas part at the greatest offset that one of them has.
+        # The greatest offset of the key on any replica is the record that the others lack.
         offsets = np.where(rows, table.offsets.max(axis=1), np.iinfo(np.int64).max)
         first = np.argsort(offsets, kind="stable")[: min(int(rows.sum()), MOST_EXAMPLES)]
         examples = []
@@ -302,7 +303,7 @@ class _Judge:
             lack = tuple(
                 replica.broker
                 for index, replica in enumerate(self._replicas)
-                if replica.broker not in have and bool(self._lacks(wanted, index)[row])
+                if replica.broker not in have and bool(self._lacks_key(wanted, index)[row])
             )
             examples.append((int(table.hashes[row, 0]), int(table.hashes[row, 1]), offset, have, lack))
         return KeyFinding(
@@ -314,8 +315,8 @@ class _Judge:
         )
 
 
-def _in_gaps(offsets: Int64s, gaps: Sequence[tuple[int, int]]) -> Bools:
-    """Mark the offsets that lie in gaps, which ascend."""
+def _lie_in_gaps(offsets: Int64s, gaps: Sequence[tuple[int, int]]) -> Bools:
+    """Mark the offsets that lie in one of the gaps, which ascend."""
     if not gaps:
         return np.zeros(len(offsets), bool)
     edges = np.array(gaps, np.int64)
@@ -331,7 +332,7 @@ def _unknown_gaps_end(gaps: Sequence[tuple[int, int]], other: Replica) -> int:
 
 
 def merged(findings: Sequence[KeyFinding]) -> list[KeyFinding]:
-    """Merge the findings of parts of the keys by kind, broker and leader."""
+    """Merge findings from several parts of the keys that have the same kind, broker and leader."""
     by_kind: dict[tuple[str, int, int], list[KeyFinding]] = {}
     for finding in findings:
         by_kind.setdefault((finding.kind, finding.broker, finding.leader), []).append(finding)

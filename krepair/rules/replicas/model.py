@@ -1,4 +1,4 @@
-"""Vocabulary of a comparison: kinds of disagreement, verdicts, and the result for each partition."""
+"""Result of ``compare`` for one partition: kinds of disagreement, verdicts, and one column for each replica."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ALONE: Final = "alone"
 AS_IT_SHOULD_BE: Final = "as it should be"
 """State of a replica with which nothing is wrong."""
 MUST_NOT_LEAD: Final = "must not lead"
-"""State of a replica that is right but does harm as the leader of one that is behind."""
+"""State of a replica that is right, but would make a replica that is behind wrong if it led that replica."""
 VERDICTS: Final = (
     DIVERGED,
     DAMAGED,
@@ -83,7 +83,7 @@ VERDICT_OF: Final = {kind: verdict for kind, (_, verdict) in _KINDS.items()}
 
 
 class ServedKey(Struct, frozen=True, kw_only=True):
-    """Record that one replica, as leader, would serve of a key to a ``read_committed`` reader.
+    """Last record of a key that a ``read_committed`` reader would get if one replica were leader.
 
     Attributes:
         broker: id of the broker that has the replica.
@@ -117,17 +117,17 @@ class KeyLine(Struct, frozen=True, kw_only=True):
 
 
 class Disagreement(Struct, frozen=True, kw_only=True):
-    """One way in which replicas of a partition are not as they should be.
+    """One fault of a replica, or one contradiction between replicas.
 
     Attributes:
         kind: kind of the disagreement, a stable word.
         rule: finding code ``KRnnn``.
         brokers: brokers whose replicas are wrong; for a fork or an undecidable case, those that disagree.
-        right: brokers whose replicas are right about it, as far as that is known; empty if no replica is right by
-            itself.
+        right: brokers whose replicas are right at these offsets, as far as that is known; empty if no replica can be
+            called right.
         offset: first offset concerned, -1 if there is none.
         count: number of records or keys, at least 1.
-        text: what was found and what it means, in one line.
+        text: description of the disagreement and of its effect, in one line.
         would_tell: evidence that would decide an undecidable case; else empty.
         keys: first of the keys concerned.
         may_lead: brokers that do no harm as leader, one of which must lead, for ``leader-decides``; else empty.
@@ -157,7 +157,7 @@ def disagreement_of(
     would_tell: str = "",
     keys: tuple[KeyLine, ...] = (),
 ) -> Disagreement:
-    """Build a disagreement, with the finding code of its kind."""
+    """Build a disagreement; its finding code follows from its kind."""
     return Disagreement(
         kind=kind,
         rule=RULE_OF[kind],
@@ -230,7 +230,7 @@ class Harmless(str):
 
 
 NEVER_CLEANED: Final = "never-cleaned"
-"""Name of a difference that is harmless only if the topic is compacted, which nobody has stated."""
+"""Name of a difference that is harmless only if the topic is compacted, which is assumed but not known."""
 
 
 class PartitionVerdict(Struct, frozen=True, kw_only=True):
@@ -264,9 +264,9 @@ class PartitionVerdict(Struct, frozen=True, kw_only=True):
         return f"{self.topic}-{self.partition}"
 
     def own_tail(self, broker: int) -> int:
-        """Return the offset from which a replica has records that others lack, and loses them at its start; -1 if none.
+        """Return the first offset of a replica's records that no leader has, and that it truncates; -1 for none.
 
-        What the replica itself lacks begins at its end, never before.
+        A replica that only lacks records is behind from its log end on; this offset lies below the log end.
         """
         end = next((column.log_end for column in self.replicas if column.broker == broker), -1)
         tails = [

@@ -1,6 +1,6 @@
 """One replica of a partition: the state of its folder, and the facts from its batch headers.
 
-``compare`` and the evidence for ``markers`` use this module.
+``compare`` and ``--replicas`` read replicas into these values, and judge them by these values alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from krepair.durable.scratch import SpilledRows
 from krepair.formats.arrays import Bools, Int64s, Uint64s
 from krepair.logdir.view import ReplicaState
 
-# -- forks: leader epochs in the batches of two replicas that contradict each other
+# -- forks: two replicas whose batches have contradicting leader epochs
 #
 # Leader epochs increase with offsets on every replica, and a follower copies its leader's batches with their epochs.
 # The two ``leader-epoch-checkpoint`` files are not compared with each other: a leader writes an entry when it takes
@@ -64,22 +64,26 @@ def find_fork(mine: History, theirs: History) -> Fork | None:
     forks = [
         Fork(*contradiction, first_is_behind=first)
         for first, contradiction in (
-            (True, _contradiction(mine.runs, theirs.runs, theirs.starts)),
-            (False, _contradiction(theirs.runs, mine.runs, mine.starts)),
+            (True, _find_contradiction(mine.runs, theirs.runs, theirs.starts)),
+            (False, _find_contradiction(theirs.runs, mine.runs, mine.starts)),
         )
         if contradiction is not None
     ]
     return min(forks, default=None)
 
 
-def _contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tuple[int, int, int] | None:
-    """Find a batch at or above the offset where the other replica has a later epoch: (offset, epoch, later epoch)."""
+def _find_contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tuple[int, int, int] | None:
+    """Find the first batch of this replica where the other one already has a later epoch.
+
+    Returns:
+        (offset, epoch here, epoch there), None if there is no such batch.
+    """
     runs, other_runs = runs[runs[:, 0] >= 0], other_runs[other_runs[:, 0] >= 0]
-    starts = np.concatenate([_believed(other_file, other_runs), other_runs[:, :2]])
+    starts = np.concatenate([_credible_entries(other_file, other_runs), other_runs[:, :2]])
     if not len(runs) or not len(starts):
         return None
     starts = starts[np.argsort(starts[:, 0], kind="stable")]
-    # The earliest offset at which this epoch or a later one begins.
+    # Earliest offset at which each epoch, or a later one, begins on the other replica.
     earliest = np.minimum.accumulate(starts[::-1, 1])[::-1]
     later = np.searchsorted(starts[:, 0], runs[:, 0], "right")
     known = later < len(starts)
@@ -93,15 +97,15 @@ def _contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tupl
     return int(offsets[place]), int(runs[run, 0]), int(starts[later[run], 0])
 
 
-def _believed(file: Int64s, runs: Int64s) -> Int64s:
-    """Select the entries of a file that no batch beside it contradicts; a contradicted entry is wrong (KR402).
+def _credible_entries(file: Int64s, runs: Int64s) -> Int64s:
+    """Select the entries of an epoch file that no batch of its log contradicts; the others are wrong (KR402).
 
     Args:
-        file: epoch file, see ``History.starts``.
-        runs: runs of the same replica, without old formats.
+        file: entries of the epoch file, see ``History.starts``.
+        runs: runs of batches in the log, without batches of v0 and v1, which have no epoch.
     """
     runs = runs[np.argsort(runs[:, 0], kind="stable")]
-    # The last offset of batches of any epoch before each run.
+    # Last offset of all batches with a lower epoch than each run.
     last = np.append(np.int64(-1), np.maximum.accumulate(runs[:, 2]))
     believed: Int64s = file[file[:, 1] > last[np.searchsorted(runs[:, 0], file[:, 0], "left")]]
     return believed
@@ -145,8 +149,8 @@ class ReplicaHeaders(Struct, frozen=True, kw_only=True):
         transactions: transactions, see ``krepair.derive.transactions``; for some segments only those that no other
             segment changes.
         events: events of the other transactions of some segments; empty for a whole log.
-        runs: for a reading for evidence, part by part: (producer id, first and last offset of data batches) of data
-            without a marker of the producer in between, ascending by the first offset.
+        runs: only if the log is read as evidence: (producer id, first offset, last offset) of consecutive data batches
+            of a producer without a marker in between, ascending by the first offset; one part for each reading.
         index_aborts: (producer id, first offset, marker offset) of all ``.txnindex`` files.
         borders: (offset after the last batch, base offset of the next segment) of each segment but the last.
         highest_hole: highest offset within the log without a record, -1 for none.
@@ -308,7 +312,7 @@ class Replica:
 
     @cached_property
     def damaged_ranges(self) -> tuple[tuple[int, int], ...]:
-        """First and last offset of each damaged part within the log, whose content is unknown."""
+        """First and last offset of each damaged part inside the log."""
         return tuple(
             (damage.first, damage.last if damage.last >= 0 else NOWHERE)
             for damage in self.corrupt
