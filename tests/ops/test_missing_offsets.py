@@ -13,8 +13,8 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.room import removable
 from krepair.ops.undo import undo
+from krepair.start.room import removable
 from tests import builders
 from tests.builders import NOW_MS, commit, data
 from tests.flips import flip
