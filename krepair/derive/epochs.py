@@ -91,6 +91,7 @@ def epochs_of_log(
     compacted: bool,
     recorded: Sequence[EpochEntry] = (),
     doubts: bool = True,
+    unsound: Sequence[tuple[int, int]] = (),
 ) -> LogEpochs:
     """Join the epoch starts of all segments; like recovery, count only epochs above all earlier ones.
 
@@ -101,7 +102,9 @@ def epochs_of_log(
             batches behind damage.
         recorded: entries of ``leader-epoch-checkpoint``.
         doubts: False to believe every batch, as krepair 1.0.0 did.
+        unsound: (first, last) of ranges whose offsets are not certain: no epoch is derived from a batch there.
     """
+    compacted = compacted or bool(unsound)
     runs: list[EpochRun] = []
     last, end, batches = -1, 0, 0
     for segment in segments:
@@ -118,6 +121,11 @@ def epochs_of_log(
     hidden = bool(segments) and segments[-1].damage != 0
     doubted = tuple(_doubted(runs, batches, recorded)) if doubts else ()
     doubtful = {doubt.epoch_start for doubt in doubted}
+    doubtful |= {
+        run.epoch_start
+        for run in runs
+        if any(first <= run.epoch_start.first_offset <= last for first, last in unsound)
+    }
     epoch_starts = _epoch_starts((run.epoch_start for run in runs), doubtful)
     believed = last
     for run in reversed(runs):

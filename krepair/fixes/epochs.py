@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from krepair.fixes.analysis import PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context
 from krepair.fixes.files import RebuiltFile, rebuild_change
 from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
+from krepair.fixes.gate import uncertain_offsets
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.untouched import (
@@ -23,7 +23,6 @@ from krepair.formats.broker_version import version_of
 from krepair.formats.damage import Damage, UnknownVersion
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, log_name
 from krepair.formats.words import count_text
-from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
@@ -142,12 +141,11 @@ def analyze_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: boo
     reason = file.wrong or next(
         (damage.text for damage in file.recorded.damage if isinstance(damage, UnknownVersion)), ""
     )
+    own = ""
     if not segments or len(segments) != len(parts_after(partition, analysis.changes)):
-        reason = reason or "not all of its segments could be read"
-    elif _offsets_go_back(segments):
-        reason = reason or "the offsets of its log go back, so no start of an epoch is certain (--fix tail)"
+        own = "not all of its segments could be read"
     elif clears_history(summaries):
-        reason = reason or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
+        own = "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
     log_start = log_start_of(context.view, partition, segments)
     log = epochs_of_log(
         summaries,
@@ -155,9 +153,12 @@ def analyze_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: boo
         compacted=analysis.settings.compacts,
         recorded=file.recorded.entries,
         doubts=doubts,
+        unsound=uncertain_offsets(segments),
     )
+    if own and not file.recorded.broker_reads:  # the file ends a start, so it is built from its own lines
+        own, log = "", epochs_of_log((), log_start, compacted=True)._replace(end=None)
     merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
-    return EpochFacts(file.recorded, merged, file.digest, reason, file.wrong, log.doubted)
+    return EpochFacts(file.recorded, merged, file.digest, reason or own, file.wrong, log.doubted)
 
 
 def analyze_epochs_file(partition: Partition) -> EpochFacts:
@@ -168,13 +169,6 @@ def analyze_epochs_file(partition: Partition) -> EpochFacts:
     merged = MergedEpochs((), negative, bool(file.recorded.damage) or bool(negative))
     waiting = "a .swap in its folder has to become a segment first (--fix leftovers)"
     return EpochFacts(file.recorded, merged, file.digest, file.wrong or waiting, file.wrong)
-
-
-def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:
-    """Return whether a batch lies behind a greater offset, or has an offset that its segment cannot hold."""
-    return any(facts.summary.damage in {D_OFFSET_ORDER, D_OFFSET_RANGE} for facts in segments) or any(
-        facts.summary.last_offset >= later.base_offset for facts, later in itertools.pairwise(segments)
-    )
 
 
 def rule_of(facts: EpochFacts) -> str:

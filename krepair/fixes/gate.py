@@ -2,6 +2,8 @@
 
 These parts must be sound, by fix:
 
+* ``epochs``: the offsets of the batches from which a line is derived. A file that ends a start is built from its own
+  lines.
 * ``index``, for a ``.txnindex``: the log from the first offset of each transaction whose entry changes to its marker.
 * ``snapshots``, for a stale open transaction: no segment is missing from its first offset on.
 * ``markers`` and ``compact``: every batch below the log end that the start finds, and no segment is missing there.
@@ -21,6 +23,7 @@ from krepair.fixes.logs import read_logs
 from krepair.fixes.tail import damages_in, map_damaged_logs, maps_of
 from krepair.formats.filenames import log_name, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
+from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
@@ -67,12 +70,10 @@ def _unsound(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Unsound]:
         behind = damage.range.next_offset if damage.range.next_offset >= 0 else ends[damage.base_offset]
         where = f"{log_name(damage.base_offset)}, position {damage.range.start} ({damage.range.text}): first --fix tail"
         yield Unsound(damage.range.first_lost, behind - 1, f"the log is damaged: {where}")
-    for before, after in pairwise(analysis.segments):
-        if before.end_offset > after.base_offset:
-            last = before.summary.last_offset
-            names = f"{log_name(before.base_offset)} and {log_name(after.base_offset)}"
-            text = f"{names} overlap: krepair compare shows which is right"
-            yield Unsound(after.base_offset, last, text)
+    for before, after in _overlaps(analysis.segments):
+        names = f"{log_name(before.base_offset)} and {log_name(after.base_offset)}"
+        text = f"{names} overlap: krepair compare shows which is right"
+        yield Unsound(after.base_offset, before.end_offset - 1, text)
     end = log_end_of(analysis.segments)
     recorded = max(
         checkpoint.offsets.get(analysis.partition.key, -1)
@@ -86,6 +87,24 @@ def _unsound(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Unsound]:
         if before.summary.is_whole and gaps.is_missing(before.end_offset, after.base_offset):
             text = f"a segment is missing below {log_name(after.base_offset)}"
             yield Unsound(before.end_offset, after.base_offset - 1, text)
+
+
+def uncertain_offsets(segments: Sequence[SegmentFacts]) -> tuple[tuple[int, int], ...]:
+    """Return (first, last) of the ranges in which batches contradict each other's offsets.
+
+    Such a range is shared by two segments, or is a segment in which offsets go back or that cannot hold an offset.
+    """
+    ends = [facts.base_offset for facts in segments[1:]] + [INT64_MAX]
+    inside = (
+        (facts.base_offset, max(end - 1, facts.summary.last_offset))
+        for facts, end in zip(segments, ends, strict=False)
+        if facts.summary.damage in {D_OFFSET_ORDER, D_OFFSET_RANGE}
+    )
+    return (*inside, *((after.base_offset, before.end_offset - 1) for before, after in _overlaps(segments)))
+
+
+def _overlaps(segments: Sequence[SegmentFacts]) -> Iterator[tuple[SegmentFacts, SegmentFacts]]:
+    return ((before, after) for before, after in pairwise(segments) if before.end_offset > after.base_offset)
 
 
 def why_unsound(ranges: Sequence[Unsound], first: int, last: int) -> str:

@@ -11,6 +11,7 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from tests.builders import LogDir, data
 from tests.fixture_dirs import unpack
+from tests.old_messages import plain
 from tests.ops.inline import Inline, there_and_back
 from tests.ops.scene import part
 
@@ -174,3 +175,33 @@ def test_missing_file_takes_owner_and_mode_of_the_log_and_undo_removes_it(tmp_pa
     plan = planned(log_dir)
     with there_and_back(log_dir, plan, options()):
         assert (log_dir / "e-all-0" / NAME).stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_ends_a_start_is_built_anew_beside_segments_that_overlap(tmp_path: Path) -> None:
+    """No epoch is derived from the offsets that two segments share; lines and other batches count."""
+    directory = LogDir(tmp_path)
+    partition = directory.partition("t")
+    partition.segment(data(0, 4), data(4, 4, leader_epoch=1))
+    partition.segment(data(6, 2, leader_epoch=3))
+    partition.segment(data(8, 2, leader_epoch=2), data(10, 2, leader_epoch=2))
+    path = directory.write()
+    file = path / "t-0" / NAME
+    file.write_bytes(b"0\n3\n0 0\n1 4\n")
+    with there_and_back(path, planned(path), options()):
+        assert file.read_bytes() == b"0\n3\n0 0\n1 4\n2 8\n"
+
+
+def test_a_file_that_ends_a_start_is_built_of_its_own_lines_where_the_log_shows_no_epochs(
+    tmp_path: Path,
+) -> None:
+    directory = LogDir(tmp_path)
+    partition = directory.partition("t")
+    partition.segment(data(0, 4, leader_epoch=1))
+    partition.segment(plain(4))
+    path = directory.write()
+    file = path / "t-0" / NAME
+    file.write_bytes(b"0\n3\n0 0\n1 4\n")
+    with there_and_back(path, planned(path), options()):
+        assert file.read_bytes() == b"0\n2\n0 0\n1 4\n"
+    file.write_bytes(b"0\n1\n0 0\n")
+    assert not part(planned(path), "t-0").changes
