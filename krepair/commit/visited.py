@@ -41,6 +41,10 @@ from krepair.formats.filenames import (
 from krepair.logdir.fingerprint import digest_content, digest_front
 from krepair.plan.model import Change, PartitionPlan
 
+_GROWING = frozenset(
+    {FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.SNAPSHOT}
+)
+
 Judge = Callable[[PartitionFolder, Sequence[str]], str]
 """Function that compares index files of a folder with their logs; returns the first error, or an empty text."""
 
@@ -112,6 +116,35 @@ def names_written_since(folder: PartitionFolder, journal: Journal) -> dict[str, 
         if journal.states[change_id] in {"committed", "freed"}
     }
     return {change_id: names for change_id, names in found.items() if names}
+
+
+def has_grown(journal: Journal, marker: str | None, sizes: Mapping[str, int]) -> bool:
+    """Return whether a broker has started or stopped, or has written to the partition, since the latest run began.
+
+    Asked of what the journal wrote down then, never of times: a copy of the directory has the same answer. Signs are
+    another clean-shutdown marker, and a log file that no change touches and that is new or longer. Other differences
+    are no signs: damage makes them, too.
+
+    Args:
+        marker: digest of the present clean-shutdown marker, see ``listing.marker_of``; None if not known.
+        sizes: name -> size of the files in the partition folder; empty for the root.
+    """
+    if journal.listing is None:
+        return False
+    if marker is not None and marker != journal.listing.marker:
+        return True
+    known = listed(journal.listing)
+    touched = {name for intent in journal.intents.values() for name in intent.names}
+    return any(
+        name not in known or size > known[name].size
+        for name, size in sizes.items()
+        if name not in touched and _is_of_a_log(name)
+    )
+
+
+def _is_of_a_log(name: str) -> bool:
+    file = parse_file_name(name)
+    return file.state is NameState.LIVE and file.kind in _GROWING
 
 
 def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from krepair.commit.fence import standing_fences
 from krepair.commit.folder import ROOT, PartitionFolder
-from krepair.commit.journal import JOURNAL_NAME, Journal
+from krepair.commit.journal import Journal
+from krepair.commit.listing import marker_of
 from krepair.commit.purge import check_not_half_done
 from krepair.commit.ready import (
     FINISHED,
@@ -22,9 +24,8 @@ from krepair.commit.ready import (
     targets_of,
 )
 from krepair.commit.status import ChangeState, staged_groups, status_in
-from krepair.commit.visited import names_written_since
+from krepair.commit.visited import has_grown, names_written_since
 from krepair.durable.scratch import Scratch
-from krepair.durable.tree import Tree
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, VerifyItem, VerifyResult
@@ -39,9 +40,7 @@ from krepair.fixes.missing_tails import missing_tails
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.filenames import (
-    CLEAN_SHUTDOWN,
     LOG,
-    REPLICATION_CHECKPOINT,
     FileKind,
     NameState,
     log_name,
@@ -50,6 +49,7 @@ from krepair.formats.filenames import (
 )
 from krepair.formats.words import count_text, names_text
 from krepair.logdir.config import load_settings
+from krepair.logdir.lock import is_locked
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import NOTHING, PLAN, Next, of_error
@@ -379,7 +379,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         disk_below(plan.log_dir) as disk,
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
-        observed = _ObservedState(by_broker_ns=_last_written_by_broker_ns(work, targets))
+        observed = _ObservedState(broker_seen=_broker_seen(work), marker=_marker(work, targets))
         verify_all(work, [staging for target in targets for staging in _applied(work, target, observed)])
         beside = (*_of_the_broker(work, observed), *_missing_tails_of(view, targets, engine))
     problems = [
@@ -415,28 +415,32 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     )
 
 
-def _last_written_by_broker_ns(work: Work, targets: Sequence[PartitionPlan]) -> int:
-    """Return when a broker last wrote its high watermarks or stopped; -1 if the plan has changed the root since.
+def _broker_seen(work: Work) -> bool:
+    """Return whether a broker, or another program, holds the lock, or a high watermark is above that of the plan.
 
+    Only brokers raise one. Asked of what was written down, never of times: they differ in a copy of the directory.
     Where the system fails to tell, no broker is known to have run, and each difference from the plan is a problem.
     """
-    names = (REPLICATION_CHECKPOINT, CLEAN_SHUTDOWN)
+    now = work.view.high_watermark.offsets
+    if any(
+        0 <= partition.high_watermark < now.get((partition.topic, partition.partition), -1)
+        for partition in work.plan.changing
+    ):
+        return True
     try:
-        roots = [journal_folder(work.disk, work.plan, target) for target in targets if is_root(target)]
-        own = max((_applied_ns(folder) for folder in roots), default=-1)
-        written = max(_written_ns(work.disk.tree, f"{work.view.path}/{name}") for name in names)
-    except OSError:
-        return -1
-    return written if written > own else -1
+        return is_locked(work.view.path) is not None
+    except KrepairError:
+        return False
 
 
-def _applied_ns(folder: PartitionFolder) -> int:
-    return _written_ns(folder.tree, f"{folder.private}/{JOURNAL_NAME}")
-
-
-def _written_ns(tree: Tree, path: str) -> int:
-    status = tree.status(path)
-    return -1 if status is None else status.st_mtime_ns
+def _marker(work: Work, targets: Sequence[PartitionPlan]) -> str | None:
+    """Return the digest of the clean-shutdown marker, empty if there is none; None if it cannot be read."""
+    for folder in (journal_folder(work.disk, work.plan, target) for target in targets):
+        try:
+            return marker_of(folder, standing_fences(folder.tree, folder.log_dir))
+        except OSError:
+            break
+    return None
 
 
 def _of_the_broker(work: Work, observed: _ObservedState) -> Iterator[Problem]:
@@ -479,17 +483,19 @@ class _ObservedState:
         rows_not_applied: number of problems that only report such states.
         half_done: the command to type where an apply or undo was interrupted, as purge says it; else empty.
         has_journal: true if there is anything for purge to remove.
-        by_broker_ns: when a broker last wrote its checkpoints, -1 if not since the plan was applied.
+        broker_seen: whether a broker runs, or has run since the plan was made, by the files of the root.
+        marker: digest of the clean-shutdown marker, None if not known.
         by_broker: (folder, change id) -> files that a broker has rewritten or removed since.
     """
 
+    broker_seen: bool
+    marker: str | None
     kept: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     not_applied: set[ChangeState] = field(default_factory=set)
     rows_not_applied: int = 0
     half_done: Next = NOTHING
     has_journal: bool = False
-    by_broker_ns: int = -1
     by_broker: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def read_journal(self, folder: PartitionFolder, journal: Journal) -> None:
@@ -565,7 +571,8 @@ def _applied(work: Work, target: PartitionPlan, observed: _ObservedState) -> Ite
             journal = folder.journal()
             observed.read_journal(folder, journal)
             states = status_in(folder, target, journal)
-            broker_has_run = 0 <= _applied_ns(folder) < observed.by_broker_ns
+            sizes = {} if partition is None else {file.name: file.size for file in partition.files()}
+            broker_has_run = observed.broker_seen or has_grown(journal, observed.marker, sizes)
             if broker_has_run:
                 by_broker = names_written_since(folder, journal)
                 observed.by_broker |= {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from krepair.cli.views.reports import verify_view
 from krepair.cli.views.writers import on_screen, plain
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, RefusedError
+from krepair.logdir.lock import hold_lock
 from krepair.next_command import Next
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
@@ -26,6 +28,7 @@ from tests.builders import LogDir, abort, data
 from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.encoders import encode_snapshot
 from tests.fixture_dirs import unpack
+from tests.flips import flip
 from tests.hostile.verbs import run
 from tests.ops.journeys import built
 from tests.ops.stops import telling_stops
@@ -176,7 +179,7 @@ def test_files_that_a_broker_has_gone_on_with_are_its_own_and_still_read(memory_
     assert before.problems
     assert str(before.next_command) == "krepair undo PLAN"
 
-    (placed.path / "replication-offset-checkpoint").write_bytes(b"0\n0\n")
+    raised(placed.path, "r", 43)
     report = verify_plan(placed.plan, scene.options)
     assert (report.problems, report.of_the_broker, report.exit_code) == ((), 2, ExitCode.DONE)
     assert "A broker has run since the apply: 2 files rewritten or removed by it." in plain(
@@ -188,6 +191,65 @@ def test_files_that_a_broker_has_gone_on_with_are_its_own_and_still_read(memory_
     small.write_bytes(encode_snapshot([])[:-1])
     wrong = {one.file for one in verify_plan(placed.plan, scene.options).problems}
     assert wrong == {log.name, small.name}
+
+
+def raised(log_dir: Path, topic: str, high_watermark: int) -> None:
+    """Write the high watermarks, as a broker does every five seconds."""
+    file = log_dir / "replication-offset-checkpoint"
+    lines = file.read_text().splitlines()[2:] if file.exists() else []
+    others = [line for line in lines if not line.startswith(f"{topic} 0 ")]
+    rows = [*others, f"{topic} 0 {high_watermark}"]
+    file.write_text("\n".join(["0", str(len(rows)), *rows]) + "\n")
+
+
+def as_anew(log_dir: Path, newest: str) -> None:
+    """Give the root's files and the journals other times, as a copy without times has; one is the newest by far."""
+    paths = [*log_dir.glob("*"), *log_dir.rglob("journal")]
+    for number, path in enumerate(sorted(paths, reverse=True)):
+        os.utime(path, (1_800_000_000 + number,) * 2)
+    for path in log_dir.rglob(newest):
+        os.utime(path, (1_900_000_000,) * 2)
+
+
+@pytest.mark.parametrize("newest", ["replication-offset-checkpoint", ".kafka_cleanshutdown", "journal"])
+def test_times_do_not_tell_whether_a_broker_has_run(newest: str, memory_dir: Path) -> None:
+    scene = built("recovery")
+    placed = scene.place(memory_dir)
+    apply(placed.plan, scene.options)
+    as_anew(placed.path, newest)
+    assert verify_plan(placed.plan, scene.options).problems == ()
+    (placed.path / "r-0" / f"{40:020d}.snapshot").write_bytes(encode_snapshot([]))
+    as_anew(placed.path, newest)
+    assert verify_plan(placed.plan, scene.options).problems
+    raised(placed.path, "r", 43)
+    as_anew(placed.path, newest)
+    report = verify_plan(placed.plan, scene.options)
+    assert report.problems == ()
+    assert report.of_the_broker
+
+
+@pytest.mark.parametrize("sign", ["marker", "snapshot", "lock", "epochs", "flip"])
+def test_what_a_broker_writes_tells_that_it_has_run_and_damage_does_not(sign: str, memory_dir: Path) -> None:
+    scene = built("recovery")
+    placed = scene.place(memory_dir)
+    apply(placed.plan, scene.options)
+    folder = "r-0"
+    (placed.path / folder / f"{40:020d}.snapshot").write_bytes(encode_snapshot([]))
+    with contextlib.ExitStack() as stack:
+        last = sorted((placed.path / folder).glob("*.log"))[0]
+        if sign == "marker":
+            (placed.path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":7}')
+        elif sign == "snapshot":
+            last.with_name(f"{43:020d}.snapshot").write_bytes(encode_snapshot([]))
+        elif sign == "lock":
+            stack.enter_context(hold_lock(str(placed.path), RealDisk()))
+        elif sign == "epochs":
+            (placed.path / folder / "leader-epoch-checkpoint").write_bytes(b"0\n0\n")
+        else:
+            flip(last, last.stat().st_size - 1)
+        report = verify_plan(placed.plan, scene.options)
+    assert bool(report.of_the_broker) == (sign in {"marker", "snapshot", "lock"})
+    assert bool(report.problems) != bool(report.of_the_broker)
 
 
 @pytest.mark.slow
