@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-MOST_RESPONSE_BYTES: Final = 2**31 - 1
+from krepair.formats.java_numbers import INT32_MAX
+
+MOST_RESPONSE_BYTES: Final = INT32_MAX
 """Largest response in bytes: its length field is a signed 32-bit integer."""
 
 

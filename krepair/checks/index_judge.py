@@ -36,15 +36,13 @@ from krepair.formats import batch_v2, fixed_entries, offset_index, time_index, t
 from krepair.formats.arrays import Int64s
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX
+from krepair.formats.java_numbers import LARGEST_FILE_BYTES
 from krepair.formats.words import count_text
 
 if TYPE_CHECKING:
     from krepair.checks.walk import Walked
 
 ENTRY_SIZES: Final = {INDEX: offset_index.ENTRY_SIZE, TIME_INDEX: time_index.ENTRY_SIZE}
-
-LARGEST_INDEX_BYTES: Final = 2**31 - 1
-"""Largest index file that a broker can map, in bytes."""
 
 
 class IndexFile(NamedTuple):
@@ -130,8 +128,8 @@ def byte_problems(suffix: str, file: IndexFile, *, active: bool) -> list[IndexPr
         file: contents of the index file.
         active: True for the active segment, where zero padding is normal.
     """
-    if file.size > LARGEST_INDEX_BYTES:
-        text = f"{file.size} bytes; a broker maps at most {LARGEST_INDEX_BYTES}"
+    if file.size > LARGEST_FILE_BYTES:
+        text = f"{file.size} bytes; a broker maps at most {LARGEST_FILE_BYTES}"
         return [IndexProblem(suffix, "KR207", -1, text)]
     if file.unread:
         return [IndexProblem(suffix, _rule(suffix), -1, f"{file.size} bytes, more than its log could need")]
@@ -352,7 +350,7 @@ class IndexAudit:
                 IndexProblem(INDEX, "KR203", -1, f"is missing beside a log of {log_end} bytes")
             )
             return
-        if file.unread or file.size > LARGEST_INDEX_BYTES:
+        if file.unread or file.size > LARGEST_FILE_BYTES:
             return
         if len(self.offsets) == 0:
             most = max(CLEANER_CHUNK_BYTES, interval_bytes) + self.largest_batch
@@ -369,7 +367,7 @@ class IndexAudit:
 
     def _closing_entry(self, files: Mapping[str, IndexFile]) -> None:
         file = files[TIME_INDEX]
-        if file.unread or file.size > LARGEST_INDEX_BYTES:
+        if file.unread or file.size > LARGEST_FILE_BYTES:
             return
         if len(self.times) == 0:
             if self.largest >= 0:  # if there are no timestamps (v0), an empty time index is right

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
+from krepair.checks.index_judge import ENTRY_SIZES
 from krepair.engine.items import Failed
 from krepair.fixes.analysis import NEXT_START, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, log_start_left, place_of
@@ -29,7 +29,7 @@ from krepair.formats.filenames import (
     parse_file_name,
     segment_name,
 )
-from krepair.formats.java_numbers import INT64_MAX
+from krepair.formats.java_numbers import INT64_MAX, LARGEST_FILE_BYTES
 from krepair.loading.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
 from krepair.loading.next_start import LoadedLog, NextStart
 from krepair.logdir.reading import opened_for_reading
@@ -433,7 +433,7 @@ def _can_be_simulated(analysis: PartitionAnalysis) -> bool:
     if not partition.segments and all(leftover.kind != "swap" for leftover in pending):
         return False
     sizes = (file.size for segment in partition.segments for file in segment.files())
-    return all(size <= LARGEST_INDEX_BYTES for size in sizes)
+    return all(size <= LARGEST_FILE_BYTES for size in sizes)
 
 
 def _is_missing_a_beginning(analysis: PartitionAnalysis) -> bool:

@@ -28,6 +28,7 @@ from krepair.errors import LockedError, RefusedError, UnreadableError, UsageErro
 from krepair.fixes.context import place_of
 from krepair.fixes.leftovers import log_swaps
 from krepair.formats.arrays import Int64s
+from krepair.formats.java_numbers import INT32_MAX
 from krepair.formats.words import count_text
 from krepair.logdir.config import configured_log_dirs, why_of_another_broker
 from krepair.logdir.lock import is_locked
@@ -48,7 +49,6 @@ TRIES: Final = 3
 _SWAP_S: Final = 0.3
 """Pause in seconds after which a running broker has mostly put its new segments in place."""
 _FORM: Final = "expected ID=LOGDIR, ID=LOGDIR,LOGDIR or ID=FACTS, as 1=/mnt/b1/kafka or 3=b3.facts"
-_LARGEST_ID: Final = 2**31 - 1
 _SECRET_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
 
@@ -86,7 +86,7 @@ def parse_side(text: str) -> Side:
     """
     number, equals, rest = text.partition("=")
     paths = [os.path.abspath(path) for path in rest.split(",") if path]
-    if not equals or not number.isascii() or not number.isdigit() or int(number) > _LARGEST_ID or not paths:
+    if not equals or not number.isascii() or not number.isdigit() or int(number) > INT32_MAX or not paths:
         raise UsageError(f"{text!r}: {_FORM}")
     if len({os.path.realpath(path) for path in paths}) < len(paths):
         raise UsageError(f"{text!r}: a directory is given twice")

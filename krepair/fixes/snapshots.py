@@ -33,6 +33,7 @@ from krepair.formats.broker_version import version_of
 from krepair.formats.damage import UnknownVersion, shown
 from krepair.formats.filenames import FileKind, NameState, log_name, offset_name, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
+from krepair.formats.producer_snapshot import OPEN_FIRST, PRODUCER_ID, ProducerEntry
 from krepair.formats.words import count_text, time_text
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.loading.next_start import LoadedLog, NextStart
@@ -331,11 +332,11 @@ class _SnapshotAnalysis:
         self.open = OpenTransactions(self.bases, dict(self.facts), self._is_whole, self.target.gaps)
         for file, at_start in chosen.items():
             table = self._table(file) if file.producers else _NO_ENTRIES
-            if isinstance(table, str) or not (table[:, -1] >= 0).any():
+            if isinstance(table, str) or not (table[:, OPEN_FIRST] >= 0).any():
                 continue
             self.suspected[file] = (table, at_start)
-            for row in table[table[:, -1] >= result.log_start].tolist():
-                self.open.ask(Open(row[0], row[-1]))
+            for row in table[table[:, OPEN_FIRST] >= result.log_start].tolist():
+                self.open.ask(Open(row[PRODUCER_ID], row[OPEN_FIRST]))
 
     def _read_at_start(self) -> dict[SnapshotFile, bool]:
         """Return the snapshots that the next start may begin with: True if it does so with the files as they are.
@@ -404,10 +405,14 @@ class _SnapshotAnalysis:
     def _forgotten(self) -> Iterator[StaleTransactions]:
         """Yield the snapshots with stale open transactions, each with its correct content."""
         for file, (table, at_start) in self.suspected.items():
-            gone = [row for row in table.tolist() if Open(row[0], row[-1]) in self.open.forgotten]
-            if gone:
-                data = without_open(table, [(row[0], row[-1]) for row in gone])
-                producers = tuple((row[0], row[1], row[-1]) for row in gone)
+            entries = [ProducerEntry(*row) for row in table.tolist()]
+            producers = tuple(
+                (entry.producer_id, entry.producer_epoch, entry.current_txn_first_offset)
+                for entry in entries
+                if Open(entry.producer_id, entry.current_txn_first_offset) in self.open.forgotten
+            )
+            if producers:
+                data = without_open(table, [(producer_id, first) for producer_id, _, first in producers])
                 yield StaleTransactions(file, producers, data, at_start)
 
     def _add_state(self, rules: StateRules) -> str:
@@ -808,11 +813,13 @@ def snapshot_changes(analysis: PartitionAnalysis) -> tuple[tuple[ReplaceFile, ..
 def _notes(analysis: PartitionAnalysis, result: SnapshotFacts) -> tuple[str, ...]:
     """Return notes on what stays unknown, and on the transactions that read_committed consumers wait for."""
     table = producer_snapshot.table(result.data or b"")
-    opened = table[table[:, -1] >= 0]
+    opened = table[table[:, OPEN_FIRST] >= 0]
+    first = opened[np.argsort(opened[:, OPEN_FIRST], kind="stable")][:_FEW]
     lines = [
-        f"producer snapshots: producer {row[0]}, epoch {row[1]}, has a transaction open since offset {row[7]}; its "
-        f"last batch is of {time_text(row[5])}; read_committed stops there until it is ended"
-        for row in opened[np.argsort(opened[:, -1], kind="stable")][:_FEW].tolist()
+        f"producer snapshots: producer {entry.producer_id}, epoch {entry.producer_epoch}, has a transaction open since "
+        f"offset {entry.current_txn_first_offset}; its last batch is of {time_text(entry.timestamp)}; read_committed "
+        "stops there until it is ended"
+        for entry in (ProducerEntry(*row) for row in first.tolist())
     ]
     if len(opened) > _FEW:
         lines.append(f"producer snapshots: {len(opened) - _FEW} more have a transaction open")

@@ -44,6 +44,10 @@ ENTRY = Layout(
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 46
+PRODUCER_ID, LAST_OFFSET, TIMESTAMP, OPEN_FIRST = map(
+    ENTRY.names.index, ("producer_id", "last_offset", "timestamp", "current_txn_first_offset")
+)
+"""Columns of ``table``."""
 
 
 class ProducerEntry(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Final, overload
 
 from krepair.formats import offset_index, time_index, txn_index
 from krepair.formats.filenames import offset_name
+from krepair.formats.java_numbers import INT32_MAX
 from krepair.formats.words import count_text
 from krepair.loading.behaviour import (
     Broker,
@@ -26,7 +27,6 @@ from krepair.loading.behaviour import (
 from krepair.loading.log_file import LogBatch, ReadAt, SimulatedLog
 from krepair.loading.producers import SimulatedProducers
 
-LARGEST_RELATIVE_OFFSET: Final = 2**31 - 1
 _WARM_BYTES: Final = 8192
 _TXN_FRONT: Final = struct.Struct(">h16xq")
 """Fields of an entry that a start reads: the version and the last offset."""
@@ -186,7 +186,7 @@ class OffsetIndexState(IndexState):
 
     def fits(self, offset: int) -> bool:
         """Return True if an offset can be stored relative to the base offset."""
-        return 0 <= offset - self.base_offset <= LARGEST_RELATIVE_OFFSET
+        return 0 <= offset - self.base_offset <= INT32_MAX
 
     def sanity_check(self) -> None:
         """Raise ``CorruptIndexError`` as brokers up to 2.2 do."""

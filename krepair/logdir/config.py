@@ -23,7 +23,7 @@ from krepair.errors import UsageError
 from krepair.formats.cleanup_policy import policies_of
 from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from krepair.formats.java_numbers import parse_java_integer
+from krepair.formats.java_numbers import INT32_MAX, parse_java_integer
 from krepair.logdir.reading import why
 
 MAX_BYTES = 16 << 20
@@ -288,7 +288,7 @@ _OF_EVERY_BROKER = frozenset(
 )
 _POLICY: Final = "cleanup.policy"
 _POLICIES = frozenset({"compact", "delete"})
-LARGEST_RECORD_BYTES: Final = 2**31 - 9
+LARGEST_RECORD_BYTES: Final = INT32_MAX - 8
 """The default of ``max.decompressed.message.bytes``."""
 
 

@@ -38,6 +38,7 @@ from krepair.formats.batch_v2 import MAGIC
 from krepair.formats.checkpoint import decode_epochs
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name, segment_name
+from krepair.formats.java_numbers import INT32_MAX
 from krepair.kernels.columns import BAD_CRC, Batches
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole
 from krepair.replicas.items import ReplicaItem, map_in_parts
@@ -222,7 +223,7 @@ class _Reading:
                         yield from self.headers.new_runs()
                     elif (
                         rows["problem"][0] == BAD_CRC
-                        and 0 <= rows["last_offset"][0] - rows["base_offset"][0] < 2**31
+                        and 0 <= rows["last_offset"][0] - rows["base_offset"][0] <= INT32_MAX
                     ):
                         last = max(last, int(rows["last_offset"][0]))
             self.log_end = max(self.log_end, base, last + 1)

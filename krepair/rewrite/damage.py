@@ -29,7 +29,7 @@ from krepair.formats import batch_v2, offset_index, txn_index
 from krepair.formats.batch_front import FRONT_BYTES, batch_front
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.formats.filenames import log_name, offset_name
-from krepair.formats.java_numbers import INT32_MAX
+from krepair.formats.java_numbers import INT32_MAX, LARGEST_FILE_BYTES
 from krepair.kernels import classes as c
 from krepair.kernels.columns import BatchWalk
 from krepair.kernels.resync import checksummed_end, find_batch, search_budget
@@ -45,8 +45,6 @@ from krepair.scan.segment_files import kept_ranges, read_entries, reader_without
 MOST_RANGES = 4096
 CUT = ".cut"
 """Suffix of the file that keeps the bytes cut from a log."""
-LARGEST_LOG_BYTES = 2**31 - 1
-"""Largest size of a segment (FileRecords). No broker writes a longer file, and krepair does not search it."""
 _CHUNK_BYTES = 1 << 20
 _UNKNOWN = -1
 
@@ -90,7 +88,7 @@ def map_damage(item: MapItem, tree: Tree) -> MapResult:
         if status.st_size != item.size:
             text = f"{item.place.folder}/{name}: has {status.st_size} bytes, not {item.size}"
             return MapResult(failure="changed", why=text)
-        if item.size > LARGEST_LOG_BYTES:
+        if item.size > LARGEST_FILE_BYTES:
             return MapResult(valid=(item.first,) if item.first.end else (), complete=False)
         return damage_map(item, read_into_from(descriptor))
 

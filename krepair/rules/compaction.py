@@ -17,6 +17,7 @@ from msgspec import structs
 
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
+from krepair.formats.java_numbers import LARGEST_FILE_BYTES
 from krepair.kernels import classes as c
 from krepair.kernels import compact_filter as f
 from krepair.kernels.scan import SegmentSummary
@@ -24,8 +25,6 @@ from krepair.rules import cleanable_range as cleanable_ranges
 from krepair.rules.model import CleanableRange, MarkerPolicy, PartitionDecision, SegmentFacts, Skipped
 from krepair.rules.outcome import TombstoneHorizon
 from krepair.rules.producers import needs_of, states_of, undecidable
-
-LARGEST_LOG_BYTES = 2**31 - 1
 
 
 def secret_of(fingerprints: Iterable[str]) -> bytes:
@@ -118,12 +117,12 @@ def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: 
 def too_large(decision: PartitionDecision) -> Skipped | None:
     """Return the reason for skipping the partition if recompression would make a log exceed 2 GiB; else None."""
     for group in decision.groups:
-        if group.kept_bytes > LARGEST_LOG_BYTES:
+        if group.kept_bytes > LARGEST_FILE_BYTES:
             name = log_name(group.sources[0].base_offset)
             return Skipped(
                 "compacted-too-large",
                 f"{name}: compressed again at the default level it would have {group.kept_bytes} bytes, but a log can "
-                f"have at most {LARGEST_LOG_BYTES}",
+                f"have at most {LARGEST_FILE_BYTES}",
             )
     return None
 

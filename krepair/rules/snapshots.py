@@ -21,7 +21,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version, VersionNumber
 from krepair.formats.damage import Damage, UnknownVersion
 from krepair.formats.filenames import segment_name
-from krepair.formats.producer_snapshot import ENTRY, encode_table
+from krepair.formats.producer_snapshot import LAST_OFFSET, OPEN_FIRST, PRODUCER_ID, TIMESTAMP, encode_table
 from krepair.kernels import classes as c
 
 MARKERS_HAVE_TIMES: Final = (2, 4, 1)
@@ -29,9 +29,6 @@ KEEPS_BELOW_LOG_START: Final = (2, 4, 0)
 REMOVES_STRAYS: Final = (2, 8, 0)
 PRODUCER_ID_EXPIRATION: Final = (3, 4, 0)
 _NONE = -1
-_LAST_OFFSET = ENTRY.names.index("last_offset")
-_TIMESTAMP = ENTRY.names.index("timestamp")
-_FIRST_OFFSET = ENTRY.names.index("current_txn_first_offset")
 
 
 class SnapshotReason(StrEnum):
@@ -200,8 +197,8 @@ def without_open(table: Int64s, ended: Collection[tuple[int, int]]) -> bytes:
     """Encode a snapshot in which the transactions ``ended``, as (producer id, first offset), are no longer open."""
     rows, ends = table.copy(), frozenset(ended)
     for row in rows:
-        if (int(row[0]), int(row[_FIRST_OFFSET])) in ends:
-            row[_FIRST_OFFSET] = _NONE
+        if (int(row[PRODUCER_ID]), int(row[OPEN_FIRST])) in ends:
+            row[OPEN_FIRST] = _NONE
     return encode_table(rows)
 
 
@@ -242,10 +239,10 @@ class ProducerTable:
 
     def __init__(self, loaded: Int64s, rows: Sequence[Int64s], log_start: int, rules: StateRules) -> None:
         self.rules = rules
-        loaded = loaded[self._lives(loaded[:, _FIRST_OFFSET], loaded[:, _TIMESTAMP])]
+        loaded = loaded[self._lives(loaded[:, OPEN_FIRST], loaded[:, TIMESTAMP])]
         if rules.before(KEEPS_BELOW_LOG_START):  # KAFKA-7190
-            loaded = loaded[loaded[:, _LAST_OFFSET] >= log_start]
-        ids: Int64s = np.unique(np.concatenate([loaded[:, 0], *(row[:, c.P_ID] for row in rows)]))
+            loaded = loaded[loaded[:, LAST_OFFSET] >= log_start]
+        ids: Int64s = np.unique(np.concatenate([loaded[:, PRODUCER_ID], *(row[:, c.P_ID] for row in rows)]))
         self._known = Producers(ids)
         self._known.load(loaded)
         for row in rows:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES, MISSING, IndexFile, real_bytes
+from krepair.checks.index_judge import ENTRY_SIZES, MISSING, IndexFile, real_bytes
 from krepair.derive.segment import RecoveredSegment, recover_segment
 from krepair.durable.tree import Tree
 from krepair.engine.items import Place
@@ -22,6 +22,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
 from krepair.formats.damage import UnknownVersion
 from krepair.formats.filenames import INDEX, TIME_INDEX, segment_name
+from krepair.formats.java_numbers import LARGEST_FILE_BYTES
 from krepair.kernels.columns import Batches, BatchWalk
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import (
@@ -140,7 +141,7 @@ def _read_open(descriptor: int, size: int, suffix: str, log_bytes: int) -> Index
     entry = ENTRY_SIZES[suffix]
     whole = size // entry * entry
     torn = size - whole
-    if size > LARGEST_INDEX_BYTES:
+    if size > LARGEST_FILE_BYTES:
         return IndexFile(size, torn=torn, unread=True)
     small = pread_all(descriptor, whole) if whole <= _SMALL_BYTES else b""
     last = len(small.rstrip(b"\0")) if small else _last_used(descriptor, whole)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from krepair.checks.index_judge import LARGEST_INDEX_BYTES
 from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.checkpoints import CheckpointFacts
 from krepair.fixes.epochs import EPOCHS_RESULT, read_epochs_file
@@ -22,9 +21,9 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
+from krepair.formats.java_numbers import LARGEST_FILE_BYTES
 from krepair.logdir.values import LogDir, OffsetCheckpoint, Partition
 from krepair.rules.checkpoints import EntryDecision
-from krepair.rules.compaction import LARGEST_LOG_BYTES
 from krepair.rules.epochs import Recorded
 from krepair.start.folders import marked_refusals, names_without_an_offset
 from krepair.start.identity import KRAFT_SINCE, METADATA_SINCE, Metadata
@@ -106,7 +105,7 @@ def causes_of_refusal(
             )
     for partition in (*(analysis.partition for analysis in analyses), *view.marked):
         for segment in partition.segments:
-            if segment.log.size > LARGEST_LOG_BYTES:  # FileRecords (2.2.1, 3.9.0) throws
+            if segment.log.size > LARGEST_FILE_BYTES:  # FileRecords (2.2.1, 3.9.0) throws
                 text = f"{partition.folder}/{segment.log.name} has 2 GiB or more, which no broker opens"
                 yield Cause(partition.folder, segment.log.name, text, ends_broker=True)
     for analysis in analyses:
@@ -183,7 +182,7 @@ def _indexes_refused(view: LogDir, analysis: PartitionAnalysis, version: Version
         is_last = segment is partition.segments[-1]
         mapped = is_last or (end > point and not view.clean_shutdown)
         for file in (segment.index, segment.time_index):
-            too_long = file is not None and file.size > LARGEST_INDEX_BYTES
+            too_long = file is not None and file.size > LARGEST_FILE_BYTES
             if file and too_long and (mapped or version is None or version < MAPS_INDEXES_LAZILY):
                 text = f"{partition.folder}/{file.name} is longer than a broker can map"
                 yield Cause(partition.folder, file.name, text, _ends_at_any_error(version))

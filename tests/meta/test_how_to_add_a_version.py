@@ -14,7 +14,7 @@ from krepair.ops.check import check
 from krepair.options import EngineName, Options
 from krepair.start import readable, topic_settings
 from tests.builders import NOW_MS
-from tests.ops.test_coordinator_versions import OFFSETS, keyed, log_dir
+from tests.ops.coordinator_records import OFFSETS, keyed, log_dir
 
 OF_KRAFT = "version=1\nnode.id=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"

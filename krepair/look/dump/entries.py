@@ -20,12 +20,11 @@ from krepair.formats import (
 )
 from krepair.formats.damage import Damage
 from krepair.formats.fixed_entries import padding_start
+from krepair.formats.java_numbers import LARGEST_FILE_BYTES
 from krepair.formats.layout import Layout
 from krepair.logdir.reading import pread_all, read_whole
 from krepair.look.dump.record import DumpWord, Style
 
-MOST_BYTES: Final = 2**31 - 1
-"""Largest index or snapshot in bytes: a broker maps the whole file."""
 MOST_TEXT_BYTES: Final = 64 << 20
 _WINDOW_BYTES: Final = 1 << 20
 
@@ -121,7 +120,7 @@ class EntryDump:
         index = INDEXES[kind]
         layout, pads, columns = index.layout, index.pads, index.columns
         write = self.style.row_writer(index.kind, columns)
-        whole = min(size, MOST_BYTES) // layout.size * layout.size
+        whole = min(size, LARGEST_FILE_BYTES) // layout.size * layout.size
         before = np.full((1, len(columns)), -(2**63), np.int64)
         position, zeros = 0, -1
         step = _WINDOW_BYTES // layout.size * layout.size
@@ -161,8 +160,10 @@ class EntryDump:
             )
         elif zeros >= 0:
             yield Damage(zeros, whole - zeros, "entries", "zeros")
-        if size > MOST_BYTES:
-            yield Damage(whole, size - whole, f"at most {MOST_BYTES} bytes", "more, which was not read")
+        if size > LARGEST_FILE_BYTES:
+            yield Damage(
+                whole, size - whole, f"at most {LARGEST_FILE_BYTES} bytes", "more, which was not read"
+            )
         elif size % entry_size:
             yield Damage(whole, size - whole, f"a multiple of {entry_size} bytes", f"{size} bytes")
 
@@ -183,10 +184,12 @@ class EntryDump:
 
     def snapshot(self, descriptor: int, size: int) -> Iterator[bytes | Damage]:
         """Yield the lines of a producer ``.snapshot``."""
-        bounded = min(size, MOST_BYTES)
-        wrong = producer_snapshot.damage_in(
-            size, lambda start, end: pread_all(descriptor, max(min(end, bounded) - start, 0), start)
-        ) if size <= MOST_BYTES else Damage(0, size, f"at most {MOST_BYTES} bytes", f"{size} bytes")  # fmt: skip
+        bounded = min(size, LARGEST_FILE_BYTES)
+        wrong: Damage | None = Damage(0, size, f"at most {LARGEST_FILE_BYTES} bytes", f"{size} bytes")
+        if size <= LARGEST_FILE_BYTES:
+            wrong = producer_snapshot.damage_in(
+                size, lambda start, end: pread_all(descriptor, max(min(end, bounded) - start, 0), start)
+            )
         if wrong is not None:
             yield wrong
         head = pread_all(descriptor, producer_snapshot.HEADER_SIZE, 0)
@@ -194,7 +197,7 @@ class EntryDump:
             return
         version, crc, count = producer_snapshot.HEADER.unpack(head)
         yield self.style.line("snapshot", {"version": version, "crc": crc, "entries": count})
-        if version != producer_snapshot.VERSION or size > MOST_BYTES:
+        if version != producer_snapshot.VERSION or size > LARGEST_FILE_BYTES:
             return
         entry = producer_snapshot.ENTRY
         write = self.style.row_writer("producer", entry.names)
