@@ -150,14 +150,16 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
         if any(loaded.failure for loaded in next_start_of(context.analyses[folder]).by_version.values())
         or any(change.consents for change in context.analyses[folder].changes)
     ]
+    recovering: list[str] = []
     if context.view.clean_shutdown:
         others = [folder for folder in pairs if folder not in doubted]
         starts = _simulated(context, [pairs[folder][0] for folder in others], versions, whole=False)
-        doubted += [
+        recovering = [
             folder
             for folder, start in zip(others, starts, strict=True)
             if any(loaded.recovered for loaded in start.by_version.values())
         ]
+        doubted += recovering
     starts = _simulated(
         context, [files for folder in doubted for files in pairs[folder]], versions, whole=True
     )
@@ -172,7 +174,7 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
             if loaded.failure:
                 text = f"{text} not start any more: {loaded.file}: {loaded.failure}{more}"
                 worse[folder] = Skipped("fails-to-start", text, damaged=True)
-            elif loaded.forgets_producers and not without.forgets_producers:
+            elif folder in recovering and loaded.forgets_producers and not without.forgets_producers:
                 recovered = ", ".join(map(log_name, loaded.recovered))
                 text = f"{text} forget all producers, as it recovers {recovered or 'no segment'} only{more}"
                 worse[folder] = Skipped("forgets-producers", text, damaged=True)
