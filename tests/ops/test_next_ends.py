@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from krepair.errors import ExitCode
+from tests.builders import NOW_MS, LogDir, abort, commit, data
 from tests.flips import flip
 from tests.hostile.verbs import run
 from tests.ops.journeys import OWN, SCENES, scene_of
@@ -24,12 +25,14 @@ MISTYPED: Final = {ExitCode.BUG, ExitCode.USAGE}
 QUICK: Final = frozenset({"indexes", "excise"})
 
 
-def walked(log_dir: Path, plans: Path) -> Iterator[str]:
-    """Type what each run says, until one says nothing more, or leaves it to a person: ``explain``, or other programs.
+def walked(log_dir: Path, plans: Path, first: str = "") -> Iterator[str]:
+    """Type a first command, and what each run says, until one says nothing more or leaves it to a person.
+
+    A person is asked by ``explain``, ``compare`` and other programs.
 
     A version that is asked for is one that starts on the directory.
     """
-    command, plan = f"krepair check {log_dir}", ""
+    command, plan = first or f"krepair check {log_dir}", ""
     seen: list[tuple[str, object]] = []
     while command.startswith("krepair ") and not command.startswith(LEFT_TO_A_PERSON):
         command = command.partition("   # ")[0].replace("VERSION", "3.9.2")
@@ -48,10 +51,10 @@ def walked(log_dir: Path, plans: Path) -> Iterator[str]:
         command = "" if said is None else said[1]
 
 
-def ends(log_dir: Path, plans: Path) -> list[str]:
+def ends(log_dir: Path, plans: Path, first: str = "") -> list[str]:
     """The commands with their exit codes."""
     found: list[str] = []
-    for one in walked(log_dir, plans):
+    for one in walked(log_dir, plans, first):
         found.append(one)
         assert len(found) <= MOST, found
     return found
@@ -82,6 +85,11 @@ def emptied(path: Path) -> None:
     logs(path)[-1].write_bytes(b"")
 
 
+def no_aborts(path: Path) -> None:
+    for file in path.glob("*-*/*.txnindex"):
+        file.write_bytes(b"")
+
+
 DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
     "recovery points": garbage("recovery-point-offset-checkpoint"),
     "high watermarks": garbage("replication-offset-checkpoint"),
@@ -92,6 +100,7 @@ DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
     "first segment removed": lambda path: logs(path)[0].unlink(),
     "every segment removed": lambda path: [log.unlink() for log in logs(path)],
     "a flipped bit": lambda path: flip(logs(path)[0], 70),
+    "emptied transaction indexes": no_aborts,
     "a foreign folder": lambda path: (path / "lost+found").mkdir(),
 }
 
@@ -103,3 +112,44 @@ def test_every_damage_ends(name: str, damage: str, memory_dir: Path, tmp_path: P
     path = scene_of(name).place(memory_dir).path
     DAMAGES[damage](path)
     assert ends(path, tmp_path)
+
+
+FIRST: Final = (
+    "checkpoints", "leftovers", "tail", "index", "epochs", "snapshots", "recovery", "markers", "compact",
+)  # fmt: skip
+"""Fixes with which a person may begin: what a plan skips names the fix that comes first, not the same one."""
+
+
+@pytest.mark.parametrize("damage", [None, *DAMAGES])
+@pytest.mark.parametrize(
+    "fix", [pytest.param(fix, marks=[] if fix == "markers" else pytest.mark.slow) for fix in FIRST]
+)
+def test_every_plan_ends_whatever_fix_a_person_begins_with(
+    fix: str, damage: str | None, memory_dir: Path, tmp_path: Path
+) -> None:
+    path = scene_of("keys").place(memory_dir).path
+    if damage:
+        DAMAGES[damage](path)
+    more = " --set cleanup.policy=compact" if fix == "compact" else ""
+    assert ends(path, tmp_path, f"krepair plan {path} --fix {fix} --only-replica '*'{more} --out PLAN")
+
+
+def test_a_skipped_partition_names_the_fix_that_comes_first(tmp_path: Path) -> None:
+    old = NOW_MS - 10 * 86_400_000
+    directory = LogDir(tmp_path / "logs")
+    directory.partition("__consumer_offsets").segment(
+        data(0, pid=7, txn=True, timestamp=old),
+        commit(1, pid=9, timestamp=old),
+        data(2, pid=7, sequence=1, txn=True, timestamp=old),
+        abort(3, pid=7, timestamp=old),
+        data(4),
+        mtime_ms=old,
+    ).segment(data(5))
+    path = directory.write()
+    (path / "__consumer_offsets-0" / f"{0:020d}.txnindex").unlink()
+    first = f"krepair plan {path} --fix markers --only-replica '*' --now {NOW_MS} --out PLAN"
+    told = ends(path, tmp_path, first)
+    assert told[0] == f"0 {first}"
+    assert "--fix index=regenerate" in told[1], told
+    assert told[1].startswith("2 krepair plan "), told
+    assert told[2].startswith("0 krepair apply "), told
