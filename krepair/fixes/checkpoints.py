@@ -11,14 +11,13 @@ from krepair.checks.catalogue import Finding, of_version
 from krepair.commit.by_disk import LARGEST_BYTES
 from krepair.durable.attributes import read_attributes
 from krepair.engine.engine import Engine
-from krepair.engine.items import ScanItem, ScanResult
 from krepair.errors import StalePlanError, UsageError
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey
-from krepair.fixes.context import Context, place_of
+from krepair.fixes.context import Context
 from krepair.fixes.evidence import is_only_replica, read_metadata, recorded_as_only_replica
 from krepair.fixes.files import RebuiltFile, put_staged, rebuild_change
 from krepair.fixes.fix import Fix, Proposal, Purpose, RootProposal
-from krepair.fixes.logs import LogPart, facts_of, parts_after
+from krepair.fixes.logs import read_active_segments
 from krepair.fixes.missing_tails import end_now, missing_tails
 from krepair.fixes.second_readings import (
     LINES,
@@ -30,7 +29,6 @@ from krepair.fixes.staging import Staging, Work
 from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.damage import UnknownVersion, shown
 from krepair.formats.filenames import METADATA_TOPIC
-from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
@@ -50,7 +48,6 @@ from krepair.rules.checkpoints import (
     repair_offsets,
 )
 from krepair.rules.missing_tails import RULE, MissingTail, wrong_consent
-from krepair.rules.model import SegmentFacts
 
 _SHOWN_AT_MOST = 20
 _FEW = 3
@@ -235,37 +232,12 @@ def log_ends(
         of: partitions whose log end is wanted; all by default.
         unread: receives folder -> reason why the last segment could not be read.
     """
-    from krepair.scan.scan import scan
-
     partitions = view.partitions if of is None else of
-    last: dict[str, SegmentFacts] = {}
-    to_scan: list[tuple[Partition, LogPart]] = []
-    for partition in partitions:
-        if not partition.has_an_end or partition.topic == METADATA_TOPIC:
-            continue
-        known = analyses.get(partition.folder)
-        parts = parts_after(partition, changes.get(partition.folder, () if known is None else known.changes))
-        facts = known.segments_after[-1] if known is not None and known.segments_after else None
-        if facts is not None and parts and facts.base_offset == parts[-1].base_offset:
-            last[partition.folder] = facts
-        elif parts:
-            to_scan.append((partition, parts[-1]))
-    items = []
-    for partition, part in to_scan:
-        item = ScanItem(
-            place=place_of(view, partition),
-            base_offset=part.base_offset,
-            size=part.segment.log.size,
-            now_ms=0,
-            high_watermark=INT64_MAX,
-            without=part.without,
-        )
-        items.append(((partition, part), item))
-    for (partition, part), result in engine.each(scan, items):
-        if isinstance(result, ScanResult):
-            last[partition.folder] = facts_of(part.segment, result)
-        elif unread is not None:
-            unread[partition.folder] = result.why
+    with_end = [part for part in partitions if part.has_an_end and part.topic != METADATA_TOPIC]
+    proposed = {folder: analysis.changes for folder, analysis in analyses.items()}
+    last = read_active_segments(
+        view, engine, with_end, analyses, changes={**proposed, **changes}, unread=unread
+    )
     ends: dict[Key, int | None] = {folder.key: None for folder in view.marked}
     for partition in partitions:
         facts = last.get(partition.folder)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
 
+from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, ScanItem, ScanResult
 from krepair.fixes.analysis import LogFacts, PartitionAnalysis
 from krepair.fixes.context import Context, place_of
@@ -79,31 +80,52 @@ def read_logs(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
     scanned.put_into(unread)
 
 
-def read_last_logs(
-    context: Context, analyses: Sequence[PartitionAnalysis]
-) -> list[tuple[PartitionAnalysis, SegmentFacts]]:
-    """Return facts of each partition's active segment, without reading the other segments.
+def read_active_segments(
+    view: LogDir,
+    engine: Engine,
+    partitions: Iterable[Partition],
+    analyses: Mapping[str, PartitionAnalysis] = {},
+    *,
+    changes: Mapping[str, Sequence[Change]] = {},
+    unread: dict[str, str] | None = None,
+) -> dict[str, SegmentFacts]:
+    """Return folder -> facts of the active segment, as it is or as it will be, without reading other segments.
 
-    A segment that cannot be read is missing in the result.
+    Args:
+        engine: engine that scans segments without known facts.
+        analyses: folder -> analysis of a partition whose logs may be known.
+        changes: folder -> changes after which the segment is wanted.
+        unread: receives folder -> reason why the segment could not be read.
     """
     from krepair.scan.scan import scan
 
-    last = [(analysis, analysis.segments[-1]) for analysis in analyses if _knows_last(analysis)]
-    work = [
-        (analysis, analysis.partition.segments[-1])
-        for analysis in analyses
-        if analysis.partition.segments and not _knows_last(analysis)
-    ]
-    items = ((pair, scan_item(context, *pair)) for pair in work)
-    for (analysis, segment), result in context.engine.each(scan, items):
+    last: dict[str, SegmentFacts] = {}
+    items = []
+    for partition in partitions:
+        changed = changes.get(partition.folder, ())
+        known = analyses.get(partition.folder)
+        facts = () if known is None else known.segments_after if changed else known.segments
+        for part in parts_after(partition, changed)[-1:]:
+            if facts and facts[-1].base_offset == part.base_offset:
+                last[partition.folder] = facts[-1]
+                continue
+            item = ScanItem(
+                place=place_of(view, partition),
+                base_offset=part.base_offset,
+                size=part.segment.log.size,
+                now_ms=0,
+                high_watermark=INT64_MAX,
+                without=part.without,
+                next_base=next_base_of(view, partition, part.base_offset),
+                has_txn_index=False,
+            )
+            items.append(((partition.folder, part.segment), item))
+    for (folder, segment), result in engine.each(scan, items):
         if isinstance(result, ScanResult):
-            last.append((analysis, facts_of(segment, result)))
+            last[folder] = facts_of(segment, result)
+        elif unread is not None:
+            unread[folder] = result.why
     return last
-
-
-def _knows_last(analysis: PartitionAnalysis) -> bool:
-    last = analysis.partition.segments[-1].base_offset if analysis.partition.segments else None
-    return bool(analysis.segments) and analysis.segments[-1].base_offset == last
 
 
 def read_logs_after(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:

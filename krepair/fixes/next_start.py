@@ -15,7 +15,7 @@ from krepair.checks.index_judge import ENTRY_SIZES
 from krepair.engine.items import Failed
 from krepair.fixes.analysis import NEXT_START, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, log_start_left, place_of
-from krepair.fixes.logs import LogPart, parts_after, read_last_logs
+from krepair.fixes.logs import LogPart, parts_after, read_active_segments
 from krepair.fixes.producers_at_end import read_snapshot_file
 from krepair.formats import producer_snapshot
 from krepair.formats.batch_v2 import LOG_OVERHEAD, MAGIC
@@ -34,7 +34,7 @@ from krepair.loading.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
 from krepair.loading.next_start import LoadedLog, NextStart
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment, Snapshot
-from krepair.plan.changes import names_removed
+from krepair.plan.changes import ReplaceFile, names_removed
 from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import expiry_of
@@ -77,15 +77,16 @@ def simulate_next_starts(
 def _find_ends_below_log_starts(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
     """Read the active segments of logs that may end below a recorded log start, which ``checkpoints`` then removes."""
     starts = context.view.log_start.offsets if "checkpoints" in context.options.fixes else {}
-    doubted = [
-        analysis
+    doubted = {
+        analysis.partition.folder: analysis
         for analysis in analyses
         if analysis.log is None and analysis.log_end < 0 and analysis.partition.segments
         if starts.get(analysis.partition.key, 0) > analysis.partition.segments[-1].base_offset
-    ]
-    for analysis, facts in read_last_logs(context, doubted):
+    }
+    partitions = [analysis.partition for analysis in doubted.values()]
+    for folder, facts in read_active_segments(context.view, context.engine, partitions).items():
         if not facts.summary.damage:
-            analysis.log_end = facts.end_offset
+            doubted[folder].log_end = facts.end_offset
 
 
 def _simulated(
@@ -152,7 +153,11 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
     ]
     recovering: list[str] = []
     if context.view.clean_shutdown:
-        others = [folder for folder in pairs if folder not in doubted]
+        others = [
+            folder
+            for folder in pairs
+            if folder not in doubted and _may_change_what_is_recovered(context.analyses[folder])
+        ]
         starts = _simulated(context, [pairs[folder][0] for folder in others], versions, whole=False)
         recovering = [
             folder
@@ -179,6 +184,14 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
                 text = f"{text} forget all producers, as it recovers {recovered or 'no segment'} only{more}"
                 worse[folder] = Skipped("forgets-producers", text, damaged=True)
     return worse
+
+
+def _may_change_what_is_recovered(analysis: PartitionAnalysis) -> bool:
+    """Return whether a start after a clean stop recovers segments for their indexes, or did so before the changes."""
+    return any(segment.index is None for segment in analysis.partition.segments) or any(
+        isinstance(change, ReplaceFile) and change.name.endswith((INDEX, TIME_INDEX))
+        for change in analysis.changes
+    )
 
 
 class _StartAsked(NamedTuple):

@@ -18,7 +18,7 @@ from krepair.durable.scratch import Scratch
 from krepair.engine.engine import Engine
 from krepair.errors import PersonDecidesError, RefusedError, UsageError
 from krepair.fixes.context import Context, oldest_writer_version
-from krepair.fixes.logs import read_last_logs
+from krepair.fixes.logs import read_active_segments
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT, log_name
 from krepair.kernels.classes import D_NONE
@@ -187,10 +187,12 @@ def _damaged_last(context: Context, but: Collection[str]) -> list[DamagedSegment
         for partition in context.view.partitions
         if partition.segments and not partition.unreadable and partition.folder not in but
     ]
+    active = read_active_segments(context.view, context.engine, readable, context.analyses)
     return [
-        DamagedSegment(analysis.partition.folder, facts.base_offset, active=True)
-        for analysis, facts in read_last_logs(context, context.analyze_all(readable))
-        if _would_lose(context.view, analysis.partition, facts, active=True)
+        DamagedSegment(partition.folder, facts.base_offset, active=True)
+        for partition in readable
+        if (facts := active.get(partition.folder)) is not None
+        if _would_lose(context.view, partition, facts, active=True)
     ]
 
 
