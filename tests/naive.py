@@ -348,11 +348,11 @@ def decide(
 ) -> list[Decision]:
     """One ascending pass. ``forced``: (segment, position) of batches that stay as the last of their group."""
     out: list[Decision] = []
-    kept_open: set[int] = set()
+    keep_log_dir_open: set[int] = set()
 
     def marker(batch: Batch, segment: Segment) -> str:
-        met = batch.producer_id in kept_open
-        kept_open.discard(batch.producer_id)
+        met = batch.producer_id in keep_log_dir_open
+        keep_log_dir_open.discard(batch.producer_id)
         if met:
             return "K02"
         if (batch.producer_id, batch.epoch) in needed.epochs:
@@ -377,7 +377,7 @@ def decide(
             if verdict == DROP and (segment.base_offset, batch.position) in forced:
                 code, verdict = ("E01", EMPTY) if batch.records else ("K08", KEEP)
             if verdict != DROP and batch.transactional and not batch.control:
-                kept_open.add(batch.producer_id)
+                keep_log_dir_open.add(batch.producer_id)
             out.append(Decision(segment.base_offset, batch, verdict, code))
     return out
 

@@ -459,7 +459,7 @@ class _GrowingAudit(IndexAudit):
         return all(new[:count].tobytes() == judged[:count].tobytes() for new, judged, count in pairs)
 
 
-class MadeIndexes:
+class RebuiltIndexes:
     """Check of new indexes while they are written: pass entries to ``take_entries``, then their batches to ``feed``.
 
     Args:

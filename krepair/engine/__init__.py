@@ -1,1 +1,1 @@
-"""Engines that map functions over work items: in this process, or on Spark with a Java found for it."""
+"""Engines that run a verb's tasks: one after another in this process, or on Spark."""

@@ -1,7 +1,7 @@
-"""The choice of the engine: ``auto`` takes Spark where it finishes sooner, start included, and states the reason.
+"""The choice between this process and Spark, by estimates of the time that each needs.
 
-The cost figures are those of ``make bench`` (docs/benchmarks.md), rounded up, so that an unmeasured host rather works
-in this process. They decide where work is done, never what is in a plan.
+``auto`` takes Spark only if it finishes clearly sooner, its start included. The cost figures come from ``make bench``
+(docs/benchmarks.md), rounded up so that in doubt the work is done in this process. They never change what is in a plan.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
     Args:
         wanted: ``auto``, ``spark`` or ``inline``.
         master: Spark master URL, empty for all cores of this host.
-        work: bytes of logs that the verb reads, by kind of work. Before items exist, these are the logs from which
-            items will be built.
+        work: bytes of logs that the verb reads, by kind of work.
         progress: receiver of each job's progress, see ``Engine``.
 
     Raises:
         RefusedError: Spark was requested and cannot start here, or its master cannot be reached.
     """
-    engine = _chosen(wanted, master, work, progress)
+    engine = _choose(wanted, master, work, progress)
     _LOG.info("engine %s", engine.why)
     return engine
 
 
-def _chosen(wanted: str, master: str, work: Load, progress: Progress | None) -> Engine:
+def _choose(wanted: str, master: str, work: Load, progress: Progress | None) -> Engine:
     if wanted == "inline":
         return InlineEngine("inline: --engine inline", progress)
     reason, cores = why_no_spark(), cores_here()
@@ -106,9 +105,9 @@ SECONDS_PER_GB: Final[Mapping[WorkKind, float]] = {
     WorkKind.KEYS: 3.0,
 }
 SPARK_START_S: Final = 12.0
-"""Seconds until the first task runs, and the fixed cost of all waves together."""
+"""Seconds that Spark costs in addition to the work: its start, and the fixed cost of its jobs."""
 _SHARE_THAT_DIVIDES: Final = 0.85
-"""Share of the work that Spark divides; the driver alone lists, joins summaries and commits."""
+"""Share of the work that Spark divides among cores. The driver alone lists folders, joins summaries and commits."""
 _WORTH_IT: Final = 0.8
 
 Load = Mapping[WorkKind, int]
@@ -147,7 +146,7 @@ def _seconds(seconds: float) -> str:
 
 
 def why_not_reached(master: str, patience_s: float = _PATIENCE_S) -> str:
-    """Return why no process listens at a master's address; empty if one does, or if another kind of master is known.
+    """Return why a Spark master cannot be reached; empty if one listens, or if the URL is of another kind.
 
     Args:
         master: Spark master URL, as ``spark://host:7077`` or ``spark://host:7077,other:7077``.
@@ -176,7 +175,7 @@ def why_not_reached(master: str, patience_s: float = _PATIENCE_S) -> str:
 
 
 def why_not_started(error: Exception, master: str) -> str:
-    """Return Spark's reason why a session did not start, in one line."""
+    """Extract from Spark's error, in one line, why a session did not start."""
     text = str(error).strip()
     if "stopped SparkContext" in text or "All masters are unresponsive" in text:
         return (

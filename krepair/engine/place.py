@@ -1,4 +1,8 @@
-"""The log directory of a work item, opened once for everything that is read and written for the item."""
+"""Opening of the log directory that a work item names.
+
+A task reads and writes only below the directory that was opened. If another directory takes over its path meanwhile,
+nothing in it is touched. The decorators here open the directory for a task, and turn errors into values.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +19,23 @@ from krepair.engine.items import Failed, Place, PlacedItem
 from krepair.logdir.reading import why
 
 
-class _Open:
-    """Log directories that consecutive items have opened; the last one stays open."""
+class _OpenLogDirs:
+    """Log directories that are open now. The last one stays open for the next item, see ``keep_log_dir_open``."""
 
     def __init__(self) -> None:
         self.tree: Tree | None = None
         self.identity = (0, 0)
         self.wanted = 0
         self.others: weakref.WeakSet[Tree] = weakref.WeakSet()
-        """Other trees that are open now. An exception that is kept alive keeps frames that refer to its tree."""
+        """Other trees that may still be open, because an exception that somebody keeps refers to them."""
 
 
-_LAST = _Open()
+_LAST = _OpenLogDirs()
 
 
 @contextmanager
-def kept_open() -> Iterator[None]:
-    """Keep a log directory open from one item to the next while the body runs: opening costs as much as a look."""
+def keep_log_dir_open() -> Iterator[None]:
+    """Keep a log directory open from one item to the next while the body runs, since opening it takes time."""
     _LAST.wanted += 1
     try:
         yield
@@ -43,14 +47,10 @@ def kept_open() -> Iterator[None]:
                 _LAST.others.pop().close()
 
 
-def reached(place: Place) -> tuple[Tree, str]:
-    """Open the log directory of a place; return it, and why this worker cannot do an item there, or empty.
-
-    Everything is read and written below the directory that was opened. Another directory that takes over its name
-    is not touched, and the next item notices it.
-    """
+def open_log_dir(place: Place) -> tuple[Tree, str]:
+    """Open the log directory of a place; return it, and why it is not the driver's directory, or empty."""
     last = _LAST.tree
-    if last is not None and last.path == place.log_dir and _is_still(place):
+    if last is not None and last.path == place.log_dir and _names_same_directory(place):
         return last, ""
     tree = Tree(place.log_dir, place.log_dir_inode)
     if _LAST.wanted:
@@ -62,7 +62,7 @@ def reached(place: Place) -> tuple[Tree, str]:
             return tree, f"{place.log_dir} is not the same directory on this worker"
         return tree, f"{place.log_dir}: {why(error)}"
     if _LAST.wanted and opened is not None:
-        # An open directory keeps its identity, so one look suffices.
+        # An open directory never becomes another one, so its identity is read only once.
         _LAST.tree, _LAST.identity = tree, (opened.st_dev, opened.st_ino)
     return tree, ""
 
@@ -71,36 +71,36 @@ _Item = TypeVar("_Item", bound=PlacedItem)
 _Result = TypeVar("_Result")
 
 
-def in_its_place(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result | Failed]:
-    """Turn a function of (item, log directory) into a function of the item alone.
+def with_log_dir(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result | Failed]:
+    """Decorate a function of (item, log directory): open the directory, so that callers pass the item alone.
 
-    What this process cannot reach or read becomes a value, never an exception.
+    If the directory or a file in it cannot be read, the result is a ``Failed``, never an exception.
     """
 
     @wraps(function)
     def mapped(item: _Item) -> _Result | Failed:
-        tree, wrong = reached(item.place)
+        tree, wrong = open_log_dir(item.place)
         if wrong:
             return Failed("elsewhere", wrong)
         try:
             return function(item, tree)
         except OSError as error:
-            return Failed("unreadable", what_failed(item.place, error))
+            return Failed("unreadable", failure_text(item.place, error))
 
     return mapped
 
 
-def at_its_place(
+def with_log_dir_as(
     result: Callable[..., _Result],
 ) -> Callable[[Callable[[_Item, Tree], _Result]], Callable[[_Item], _Result]]:
-    """Wrap functions like ``in_its_place`` whose results hold their own failure.
+    """Decorate a function like ``with_log_dir``, for results that have fields for a failure.
 
     Args:
-        result: function that builds the result from ``failure`` and ``why``.
+        result: class of the results, built with ``failure`` and ``why`` if the function fails.
     """
 
     def mapped_of(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result]:
-        guarded = in_its_place(function)
+        guarded = with_log_dir(function)
 
         @wraps(function)
         def mapped(item: _Item) -> _Result:
@@ -112,7 +112,7 @@ def at_its_place(
     return mapped_of
 
 
-def what_failed(place: Place, error: OSError, name: str = "") -> str:
+def failure_text(place: Place, error: OSError, name: str = "") -> str:
     """Format an error as ``<partition folder>/<file>: <the system's message>``.
 
     Args:
@@ -123,7 +123,7 @@ def what_failed(place: Place, error: OSError, name: str = "") -> str:
     return f"{place.folder}/{file}: {why(error)}"
 
 
-def _is_still(place: Place) -> bool:
+def _names_same_directory(place: Place) -> bool:
     """Return whether the path of a place still names the open directory."""
     try:
         status = os.stat(place.log_dir)

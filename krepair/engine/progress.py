@@ -1,4 +1,4 @@
-"""Progress of long work. The verbs report it; the command line draws it; tests ignore it."""
+"""The interface by which verbs and engines report progress; the command line draws a bar from it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _SHOWN: Final = "shown"
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-def shown(words: str) -> Callable[[_Function], _Function]:
-    """Attach the one or two words that a person reads while an engine maps the function."""
+def shown_as(words: str) -> Callable[[_Function], _Function]:
+    """Decorate a task with the one or two words that the progress bar shows while an engine maps it."""
 
     def with_words(function: _Function) -> _Function:
         vars(function)[_SHOWN] = words
@@ -19,8 +19,8 @@ def shown(words: str) -> Callable[[_Function], _Function]:
     return with_words
 
 
-def shown_of(function: Callable[..., object]) -> str:
-    """Return the words that ``shown`` attached; without them the function's name."""
+def words_of_function(function: Callable[..., object]) -> str:
+    """Return the words that ``shown_as`` attached to a task; its name if there are none."""
     return str(getattr(function, _SHOWN, function.__name__))
 
 
@@ -36,7 +36,7 @@ class Progress(Protocol):
         """
 
     def advance(self, done_bytes: int) -> None:
-        """Add ``done_bytes`` bytes to what is done."""
+        """Add ``done_bytes`` bytes to the progress of the task."""
 
     def finish(self) -> None:
         """End the task, completed or not."""
@@ -56,9 +56,9 @@ class SilentProgress:
 
 
 class TaskParts(SilentProgress):
-    """Receiver for the jobs inside a task that is shown as a whole, part by part.
+    """Receiver that shows the jobs inside a task as progress of the task as a whole, part by part.
 
-    A job may read a part more than once: its bytes count until the part is full.
+    If a job reads a part more than once, its bytes count only until the part is complete.
 
     Args:
         task: progress of the task.
@@ -69,12 +69,12 @@ class TaskParts(SilentProgress):
         self._left = 0
 
     def next(self, part_bytes: int) -> None:
-        """Begin a part of so many bytes; the one before it is done."""
+        """Complete the previous part, and begin a part of ``part_bytes`` bytes."""
         self._task.advance(self._left)
         self._left = part_bytes
 
     def advance(self, done_bytes: int) -> None:
-        """Add ``done_bytes`` bytes to what is done of the part."""
+        """Add ``done_bytes`` bytes to the progress of the part."""
         done = min(done_bytes, self._left)
         self._left -= done
         self._task.advance(done)

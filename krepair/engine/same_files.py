@@ -1,10 +1,10 @@
-"""Proof that a Spark worker sees exactly the files that this host sees.
+"""Proof that a Spark worker sees the same files as the driver, not a copy of them.
 
-A host name proves nothing: two hosts can mount one volume, and one host can have a clone of it under the same path. So
-each bundle of items carries what this host sees of the folders that the items read. While krepair writes, a random
-number lies in its work folder too: a clone of the block device has equal sizes, times and inodes, but not a file that
-was written a moment ago. A worker compares before its first item and after its last one. This host then checks that it
-sees the files that the worker wrote.
+A host name proves nothing: two hosts can mount one volume, and a host can have a clone of the volume under the same
+path. So each bundle of items carries the names, sizes, times and inodes of the files that the items read, as the driver
+sees them, and the worker compares them before its first item and after its last. A clone of the block device may have
+all of these, so while krepair writes, a new random number lies in its work folder, too. The driver in turn checks that
+it sees the files that the worker wrote.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ NONCE: Final = "hosts~"
 _NONCE_BYTES: Final = 16
 _DIGEST_SIZE: Final = 16
 _DEEPEST: Final = 4
-"""Depth at which a place can be nested in an item: a bundle of parts, a part, its reading, its place."""
+"""Number of levels at which a place can be nested in an item."""
 
 Listed = dict[Place, str]
 """Digest of each listed folder, by its place."""
 
 
 class Nonce(NamedTuple):
-    """Random number in a file that was written a moment ago.
+    """Random number in a file that the driver has just written, which no clone of the volume has.
 
     Attributes:
         log_dir: absolute path of the log directory, whose lock the driver holds.
@@ -55,13 +55,13 @@ class Nonce(NamedTuple):
 
 
 class DriverFiles(NamedTuple):
-    """Files that the driver sees, and that a worker has to see too.
+    """Files as the driver sees them, which a worker must see equally.
 
     Attributes:
         host: host name of the driver.
         versions: versions of krepair and Python on the driver.
-        folders: (place, 32 hex digits over name, inode, size and modification time of all its files). Folders do not
-            count, because krepair's work folder fills up while workers stage.
+        folders: (place, 32 hex digits over name, inode, size and modification time of all its files). Subfolders do not
+            count, because workers write into krepair's work folder.
         scratch: absolute path and inode of the scratch folder, which was created for this run; an empty path if there
             is none.
         nonce: random number on the disk; None if the items only read.
@@ -94,13 +94,13 @@ def versions() -> str:
     return f"krepair {version('krepair')}, Python {sys.version_info.major}.{sys.version_info.minor}"
 
 
-def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> DriverFiles:
-    """Record what this process sees of the items' files.
+def files_seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> DriverFiles:
+    """Collect what this process sees of the items' files.
 
     Args:
         items: work items of any function.
         nonce: random number on the disk, see ``DriverFiles``.
-        listed: digests of folders that were listed a moment ago and are not listed again; new ones are added.
+        listed: digests of folders that need not be listed again; the digests of other folders are added.
     """
     places = dict[Place, None]()
     scratch = ""
@@ -132,12 +132,14 @@ def places_of(item: Any, depth: int = _DEEPEST) -> Iterator[Place]:
                 yield from places_of(element, depth - 1)
 
 
-def other_than(expected: DriverFiles) -> Failed | None:
-    """Return a failure if this process does not see the same files."""
+def why_other_files(expected: DriverFiles) -> Failed | None:
+    """Return a failure if this process does not see the driver's files; else None."""
     try:
         return _other_files(expected) or _other_lock(expected)
     except (KrepairError, OSError) as error:
-        return _failed("sees other files", error.message if isinstance(error, KrepairError) else _said(error))
+        return _failed(
+            "sees other files", error.message if isinstance(error, KrepairError) else _error_text(error)
+        )
 
 
 def _other_files(expected: DriverFiles) -> Failed | None:
@@ -147,7 +149,7 @@ def _other_files(expected: DriverFiles) -> Failed | None:
     elif expected.scratch[0] and _inode(expected.scratch[0]) != expected.scratch[1]:
         path = expected.scratch[0]
         text = f"{path} is not the folder that it is on {expected.host}; --scratch has to name storage that all share"
-    elif expected.nonce is not None and not _has(expected.nonce):
+    elif expected.nonce is not None and not _has_nonce(expected.nonce):
         text = f"it does not see what {expected.host} has just written to {expected.nonce.path}"
     else:
         other = next((place for place, digest in expected.folders if _listing(place) != digest), None)
@@ -169,7 +171,7 @@ def _failed(kind: Any, text: str) -> Failed:
     return Failed(kind, text, socket.gethostname())
 
 
-def _said(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     return f"{error.filename or 'the log directory'}: {why(error)}"
 
 
@@ -182,7 +184,7 @@ def _inode(folder: str) -> int:
     return status.st_ino if stat.S_ISDIR(status.st_mode) else 0
 
 
-def _has(nonce: Nonce) -> bool:
+def _has_nonce(nonce: Nonce) -> bool:
     with Tree(nonce.log_dir) as tree:
         return tree.read(nonce.path, len(nonce.data) + 1) == nonce.data
 
@@ -236,14 +238,14 @@ def new_nonce(log_dir: str, folder: str) -> Iterator[Nonce]:
                 disk.unlink(nonce.path)
 
 
-def left_by(paths: Iterable[str]) -> tuple[WrittenFile, ...]:
-    """Return the state in which this process has left the files that it changed, without those that are gone again."""
-    return tuple(state for path in sorted(paths) if (state := _looked_at(path)) is not None)
+def states_after_writing(paths: Iterable[str]) -> tuple[WrittenFile, ...]:
+    """Return the state of each file that this process has changed, except those that were removed again."""
+    return tuple(state for path in sorted(paths) if (state := _state_of(path)) is not None)
 
 
-def has_come(written: WrittenFile) -> bool:
-    """Return whether a file that a worker wrote is visible here. Others may have written to it since."""
-    if _is(written):
+def is_visible_here(written: WrittenFile) -> bool:
+    """Return whether this host sees a file that a worker wrote, in this state or a later one."""
+    if _has_state(written):
         return True
     with contextlib.suppress(OSError), Tree(os.path.dirname(written.path)) as tree:
         if not is_of_one_host(tree, tree.path):
@@ -252,11 +254,11 @@ def has_come(written: WrittenFile) -> bool:
             path = f"{tree.path}/{NONCE}{secrets.token_hex(_NONCE_BYTES)}"
             RealDisk(tree).create(path, b"", synced=False)
             RealDisk(tree).unlink(path)
-    return _is(written)
+    return _has_state(written)
 
 
-def _is(written: WrittenFile) -> bool:
-    state = _looked_at(written.path)
+def _has_state(written: WrittenFile) -> bool:
+    state = _state_of(written.path)
     return (
         state is not None
         and state.inode == written.inode
@@ -265,7 +267,7 @@ def _is(written: WrittenFile) -> bool:
     )
 
 
-def _looked_at(path: str) -> WrittenFile | None:
+def _state_of(path: str) -> WrittenFile | None:
     """Read the state of a file by opening it, since an NFS client asks the server only on open."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

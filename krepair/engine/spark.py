@@ -1,7 +1,7 @@
-"""Mapping on Spark: a small DataFrame of work items goes in, Arrow rows of results come out; log bytes never travel.
+"""The engine that runs tasks on Spark: bundles of work items go to the workers, and results come back as Arrow rows.
 
-This module uses only DataFrame calls. Speculation is off: a duplicated task would only waste work, since tasks stage
-privately and one process commits.
+Workers read the log files themselves. Each job of Spark is a *wave* of bundles; several waves run at once. Speculation
+is off, since a duplicated task would only repeat the same writes into a work folder.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from pyspark.sql import DataFrame, SparkSession
 
 from krepair.engine.engine import Engine, Item, Result
 from krepair.engine.items import Failed, WorkItem
-from krepair.engine.place import kept_open
+from krepair.engine.place import keep_log_dir_open
 from krepair.engine.progress import Progress
-from krepair.engine.same_files import Listed, Nonce, has_come, new_nonce, seen_here
+from krepair.engine.same_files import Listed, Nonce, files_seen_here, is_visible_here, new_nonce
 from krepair.engine.spark_worker import RESULT_SCHEMA, Bundle, ItemDone, map_items
 from krepair.errors import RefusedError
 from krepair.next_command import INLINE
 
 _EACH_BYTES: Final = 1 << 20
-"""Fixed cost of an item, expressed in bytes, for opening files and sending results."""
+"""Bytes of log that take as long to read as an item's fixed cost: opening files, sending the result."""
 _TASK_BYTES: Final = 64 << 20
 _LEAST_TASKS: Final = 64
 _TASKS_PER_CORE: Final = 4
 
 
 def bundled(sizes: Sequence[int], cores: int) -> list[range]:
-    """Distribute items to tasks, in order.
+    """Divide the items, in order, into bundles of about equal work, one for each Spark task.
 
     Args:
         sizes: bytes that each item reads, see ``WorkItem.bytes_to_read``.
         cores: number of cores that work at the same time.
 
     Returns:
-        The item indexes of each task. There are enough tasks to use all cores and to repeat a task at little
-        cost. Beyond that number a task has about 64 MiB, with 1 MiB added to the bytes of each item.
+        The item indexes of each task. There are enough tasks to use all cores, and a lost task costs little to
+        repeat: it has about 64 MiB, where each item counts 1 MiB more than its bytes.
     """
     if not sizes:
         return []
@@ -72,61 +72,61 @@ def bundled(sizes: Sequence[int], cores: int) -> list[range]:
 
 
 AT_ONCE: Final = 3
-LOOK_EVERY_S: Final = 1.0
+CHECK_EVERY_S: Final = 1.0
 _Answer = TypeVar("_Answer")
 
 
 def run_waves(
-    waves: Iterator[Callable[[], _Answer]], look: Callable[[], None], cancel: Callable[[], None]
+    waves: Iterator[Callable[[], _Answer]], check: Callable[[], None], cancel: Callable[[], None]
 ) -> Iterator[Future[_Answer]]:
-    """Yield finished waves in the order in which they finish.
+    """Run waves in threads, several at once, and yield each when it has finished.
 
     Args:
-        waves: functions that wait for Spark; each is taken from the iterator when it is sent.
-        look: function that is called every second while waves are running; it may raise.
+        waves: functions that send a wave and wait for its results; the next one is taken when a thread is free.
+        check: function that is called every second while waves are running; it may raise.
         cancel: function that ends Spark's current jobs.
 
     Raises:
-        Exception: the error that ``look`` or the caller raised, after all waves have ended.
+        Exception: the error that ``check`` or the caller raised, after all waves have ended.
     """
-    under_way: set[Future[_Answer]] = set()
+    running: set[Future[_Answer]] = set()
 
     def send(count: int) -> None:
-        under_way.update(threads.submit(wave) for wave in islice(waves, count))
+        running.update(threads.submit(wave) for wave in islice(waves, count))
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="krepair-wave") as threads:
         try:
             send(AT_ONCE)
-            while under_way:
-                done, _ = wait(under_way, LOOK_EVERY_S, FIRST_COMPLETED)
-                look()
-                under_way.difference_update(done)
+            while running:
+                done, _ = wait(running, CHECK_EVERY_S, FIRST_COMPLETED)
+                check()
+                running.difference_update(done)
                 send(len(done))
                 yield from done
         except BaseException:
-            _end_all(under_way, cancel)
+            _cancel_until_ended(running, cancel)
             raise
 
 
-def _end_all(under_way: set[Future[_Answer]], cancel: Callable[[], None]) -> None:
-    """Cancel again and again until all waves have ended: a job begun after a cancel would wait for workers forever."""
-    while under_way:
+def _cancel_until_ended(running: set[Future[_Answer]], cancel: Callable[[], None]) -> None:
+    """Cancel repeatedly until all waves have ended, since a job that begins after a cancel would wait forever."""
+    while running:
         cancel()
-        _, under_way = wait(under_way, LOOK_EVERY_S)
+        _, running = wait(running, CHECK_EVERY_S)
 
 
 SAID_AFTER_S: Final = 20.0
 GIVEN_UP_AFTER_S: Final = 60.0
-"""Seconds without any worker since the start, after which the run gives up."""
+"""Seconds after which the run gives up if no worker has appeared yet."""
 LOST_AFTER_S: Final = 300.0
-"""Seconds after the loss of all workers before the run gives up; their hosts may be restarting."""
+"""Seconds after which the run gives up if all workers are lost. It is long, since their hosts may be restarting."""
 WHAT_TO_DO: Final = "start a worker that has a free core and {memory} of memory, and can reach this host"
 """Advice for the operator; ``memory`` is what each executor requests."""
 OR_STOP: Final = ", or stop this command (Ctrl-C) and type it again with --engine inline"
 
 
 class WorkerWatch:
-    """Watch on the number of workers while work is running.
+    """Watch over the number of workers, which tells the operator if the work cannot continue.
 
     Args:
         master: Spark master URL, for messages.
@@ -294,7 +294,7 @@ class SparkEngine(Engine):
         self._is_local = master.startswith("local")
         self._nonce: Nonce | None = None
         self._hosts_without_files = set[str]()
-        with _logged_after(_REACHING_LOGGED_AFTER_S, slow_start_text(master)):
+        with _warn_if_slower(_REACHING_LOGGED_AFTER_S, slow_start_text(master)):
             self.session = start_session(master)
         if self.session.conf.get("spark.speculation", "false") == "true":
             raise RefusedError("spark.speculation is on: set it to false", next_command=INLINE)
@@ -302,7 +302,7 @@ class SparkEngine(Engine):
     def _results(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[int, Result]]:
-        """Yield results as they arrive; this host repeats what a worker could not do or did with other files.
+        """Yield results as they arrive; the driver itself repeats an item that a worker failed to do on the same files.
 
         Raises:
             RefusedError: no worker was available for a long time, a worker that must write does not see the locks, or
@@ -316,23 +316,23 @@ class SparkEngine(Engine):
         # Several waves run at once, so that no core idles while a wave's last task runs.
         for ended in run_waves(sent, watch.look, self._cancel):
             for index, done in _rows(ended):
-                if self._is_local or self._counts(done):
+                if self._is_local or self._is_valid(done):
                     yield index, done.result
                 else:
-                    with kept_open():
+                    with keep_log_dir_open():
                         yield index, function(items[index])
 
-    def _counts(self, done: ItemDone) -> bool:
-        """Return whether a worker's result is what this host would produce.
+    def _is_valid(self, done: ItemDone) -> bool:
+        """Return whether a worker's result counts: it saw the same files, and this host sees what it wrote.
 
         Raises:
             RefusedError: the worker does not see the locks, so nothing would stop a broker that is started there.
         """
         result = done.result
-        if _could_not_read(result):
+        if _failed_to_read(result):
             return False
         if not isinstance(result, Failed):
-            return all(map(has_come, done.written))
+            return all(map(is_visible_here, done.written))
         if result.kind == "sees no lock":
             raise RefusedError(
                 f"host {result.host}: {result.why}; nothing was replaced",
@@ -347,7 +347,7 @@ class SparkEngine(Engine):
 
     @contextlib.contextmanager
     def writing(self, log_dir: str, make_folder: Callable[[], str]) -> Iterator[None]:
-        """Let workers write, while the body runs, only if they see what this host just wrote, and its lock."""
+        """Let workers write while the body runs, but only if they see the nonce and the lock of this host."""
         folder = "" if self._is_local else make_folder()
         if not folder:
             yield
@@ -368,12 +368,14 @@ class SparkEngine(Engine):
     def _table(
         self, function: Callable[[Any], Any], items: Sequence[WorkItem], wave: Sequence[range]
     ) -> pa.Table:
-        """Build the table of a wave, one row per bundle; rows are pickled only when sent, so the driver holds few."""
+        """Build the table of a wave, one row per bundle. It is built when the wave is sent, so the driver holds few."""
         rows, listed = [], Listed()
         for indexes in wave:
             bundle_items = [(index, items[index]) for index in indexes]
             expected = (
-                None if self._is_local else seen_here((item for _, item in bundle_items), self._nonce, listed)
+                None
+                if self._is_local
+                else files_seen_here((item for _, item in bundle_items), self._nonce, listed)
             )
             rows.append({"bundle": pickle.dumps(Bundle(function, bundle_items, expected))})
         return pa.Table.from_pylist(rows, schema=ITEM_ARROW)
@@ -406,17 +408,17 @@ class SparkEngine(Engine):
         self.session.stop()
 
 
-def _could_not_read(result: Any, depth: int = 2) -> bool:
-    """Return whether a worker failed to read a file: on a worker, a lost mount looks like a bad disk."""
+def _failed_to_read(result: Any, depth: int = 2) -> bool:
+    """Return whether a worker could not read a file. This host reads it then: the worker may have lost its mount."""
     if isinstance(result, Failed):
         return result.kind in _READING
     if isinstance(result, tuple):
-        return any(_could_not_read(part, depth - 1) for part in result) if depth else False
+        return any(_failed_to_read(part, depth - 1) for part in result) if depth else False
     if not depth or not isinstance(result, Struct):
         return False
     fields = (getattr(result, name) for name in result.__struct_fields__)
     return getattr(result, "failure", "") in _READING or any(
-        _could_not_read(part, depth - 1) for part in fields
+        _failed_to_read(part, depth - 1) for part in fields
     )
 
 
@@ -433,7 +435,7 @@ def _rows(wave: Future[list[Row]]) -> Iterator[tuple[int, ItemDone]]:
 
 
 def _reason(error: Exception) -> str:
-    """Extract the cause from a Spark error: its last Python error, else its last Java error, else its first line."""
+    """Extract the cause from a text of Spark: its last Python error, else its last Java error, else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = causes or [java_error[1] for line in lines if (java_error := _JAVA_ERROR.search(line))]
@@ -441,7 +443,7 @@ def _reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _logged_after(seconds: float, text: str) -> Iterator[None]:
+def _warn_if_slower(seconds: float, text: str) -> Iterator[None]:
     """Log a warning if the body takes longer than ``seconds``."""
     timer = threading.Timer(seconds, _LOG.warning, (f"krepair: {text}",))
     timer.daemon = True

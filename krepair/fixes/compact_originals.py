@@ -24,7 +24,7 @@ from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.formats.offset_set import OffsetSetError, of_text
 from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
 from krepair.rewrite.compaction.items import CheckedSource, CompactItem, OffsetFile
-from krepair.rewrite.compaction.partitions import CompactionInput, Prepared, readings_of
+from krepair.rewrite.compaction.partitions import CompactionInput, Prepared, reading_items
 from krepair.rewrite.compaction.proof import GroupToProve, PartitionToProve
 from krepair.rules.compaction import compaction_range_of
 from krepair.rules.evidence import Evidence
@@ -290,7 +290,7 @@ def check_readings(staging: Staging, prepared: Prepared, readings: Mapping[int, 
         StalePlanError: the scans lead to something else.
     """
     assert prepared.compaction_range is not None
-    now = readings_of(prepared, keys_by_base(compacted_groups(staging.plan)))
+    now = reading_items(prepared, keys_by_base(compacted_groups(staging.plan)))
     for base, reading in readings.items():
         repeated = now.get(base)
         item = None if repeated is None else replace(repeated, protected=reading.protected)

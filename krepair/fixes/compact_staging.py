@@ -58,7 +58,7 @@ from krepair.rewrite.compaction.partitions import (
     CompactionInput,
     Prepared,
     prepare,
-    readings_of,
+    reading_items,
     rows_inline_of,
     stage_items,
 )
@@ -296,7 +296,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
         partition.prepared = known
         with partition.staging.taking_problems():
             _check_prepared(partition, known)
-            partition.readings = readings_of(known, keys_by_base(partition.groups))
+            partition.readings = reading_items(known, keys_by_base(partition.groups))
 
 
 def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:

@@ -465,18 +465,18 @@ def index_changes(
         if isinstance(inspected, Failed):
             notes.append(f"index left as it is: {inspected.why}")
             continue
-        if inspected.unmended:
-            notes.append(f"index left as it is: {inspected.unmended}")
+        if inspected.not_repaired:
+            notes.append(f"index left as it is: {inspected.not_repaired}")
         if (
             inspected.padded
-            and not inspected.mends
+            and not inspected.repairs
             and analysis.partition.segments[-1].base_offset == base_offset
         ):
             notes.append(
                 f"{offset_name(base_offset)} is the active segment (the last one): "
                 "its preallocated indexes are normal and are left"
             )
-        for mend in inspected.mends:
+        for mend in inspected.repairs:
             name = segment_name(base_offset, mend.suffix)
             sizes = (mend.size_before, mend.size_after)
             changes.append(

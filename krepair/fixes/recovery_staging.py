@@ -45,7 +45,7 @@ from krepair.logdir.values import Partition
 from krepair.plan.changes import bases_touched
 from krepair.plan.facts import segment_bases
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
-from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recovered
+from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, verify_recovered
 from krepair.rules.changed_entries import ChangedLine, entries_in, entries_left, with_entries
 from krepair.rules.epochs import writes_epoch_zero
 from krepair.rules.model import SegmentFacts
@@ -75,7 +75,7 @@ def floor_in(work: Work, part: PartitionPlan) -> int:
 def stage(work: Work, stagings: Sequence[Staging]) -> None:
     """Rebuild the files of partitions, and flush and read their logs; or advance the recovery points in the root."""
     partitions = [staging for staging in stagings if staging.partition is not None]
-    made = _settle(work, partitions)
+    made = _flush(work, partitions)
     able = [staging for staging in partitions if staging.problem is None]
     for staging in able:
         with staging.taking_problems():
@@ -138,7 +138,7 @@ def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts]
     return RebuiltFile(encode_epochs(after), file.wrong)
 
 
-def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
+def _flush(work: Work, stagings: Sequence[Staging]) -> set[str]:
     """Flush the ranges, drop them from the page cache, and read them from the disk, before anything is changed.
 
     After a crash of the broker alone, a log may be whole in the page cache only. A recovery point advanced over it
@@ -167,13 +167,13 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
     jobs: list[tuple[tuple[Staging, RecoveredItem], RecoveredItem]] = []
     for staging in wanted:
         with staging.taking_problems():
-            items = range_items(work, staging.plan, staging.listed, barrier=barrier, settle=True, audit=False)
+            items = range_items(work, staging.plan, staging.listed, barrier=barrier, flush=True, audit=False)
             if _needs_log(staging) and not bases_touched(staging.plan.changes):
                 items = _making(work, staging, items)
             jobs += [((staging, item), item) for item in items]
     problems: dict[str, list[str]] = {}
     made: set[str] = set()
-    for (staging, item), result in work.engine.each(read_recovered, jobs):
+    for (staging, item), result in work.engine.each(verify_recovered, jobs):
         if isinstance(result, Failed) or result.problems:
             _note(work, problems, staging.plan.folder, result)
             continue
@@ -272,16 +272,16 @@ def _read_ranges(work: Work, parts: Sequence[tuple[PartitionPlan, Partition]]) -
     jobs = [
         (part.folder, item)
         for part, partition in parts
-        for item in range_items(work, part, partition, barrier=barrier, settle=True, audit=True)
+        for item in range_items(work, part, partition, barrier=barrier, flush=True, audit=True)
     ]
     problems: dict[str, list[str]] = {}
-    for folder, result in work.engine.each(read_recovered, jobs):
+    for folder, result in work.engine.each(verify_recovered, jobs):
         _note(work, problems, folder, result)
     return problems
 
 
 def range_items(
-    work: Work, part: PartitionPlan, partition: Partition, *, barrier: bool, settle: bool, audit: bool
+    work: Work, part: PartitionPlan, partition: Partition, *, barrier: bool, flush: bool, audit: bool
 ) -> list[RecoveredItem]:
     """Return the items that read the range of a partition, one for each remaining segment; see ``RecoveredItem``.
 
@@ -293,7 +293,7 @@ def range_items(
     ]
     if not remaining:
         return []
-    small = _small_files(partition) if settle else {}
+    small = _small_files(partition) if flush else {}
     own = [small.pop(offset_name(log_part.base_offset), []) for log_part in remaining]
     if own:
         own[-1] += [name for names in small.values() for name in names]
@@ -311,7 +311,7 @@ def range_items(
             exact=log_part.base_offset == last,
             interval_bytes=interval_bytes,
             files=tuple(names),
-            settle=settle,
+            flush=flush,
             barrier=barrier,
             audit=audit,
         )
@@ -498,7 +498,7 @@ def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondRea
     items: list[RecoveredItem] = []
     for part in work.plan.partitions:
         if (part.topic, part.partition) in keys and part.folder in listed:
-            own = range_items(work, part, listed[part.folder], barrier=False, settle=False, audit=True)
+            own = range_items(work, part, listed[part.folder], barrier=False, flush=False, audit=True)
             below += [] if own else [Wrong(part.folder, "", _MADE_ANEW)]
             items += own
 
@@ -507,4 +507,4 @@ def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondRea
         for item, result in zip(items, results, strict=True):
             yield from (Wrong(item.place.folder, "", text) for text in problems_of([result]))
 
-    return SecondReading(change, RECOVERED_LOGS, read_recovered, tuple(items), says, files=len(items))
+    return SecondReading(change, RECOVERED_LOGS, verify_recovered, tuple(items), says, files=len(items))

@@ -89,10 +89,10 @@ def read_again(
         targets: changes of a partition or of the root, and the function that describes how to read them.
     """
     readings: list[tuple[Staging, SecondReading]] = []
-    for staging, readings_of in targets:
+    for staging, reading_items in targets:
         try:
             with work.disk.tree.keeping_folders():
-                for reading in readings_of(work, staging):
+                for reading in reading_items(work, staging):
                     readings.append((staging, reading))  # those before an error count
         except (KrepairError, OSError) as error:
             work.found_all(staging, error)

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import Place
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import Damage
@@ -111,8 +111,8 @@ class StartItem(Struct, frozen=True, kw_only=True):
         return sum(files.log.size for files in (*self.segments, *self.swaps) if files.log is not None)
 
 
-@shown("next start")
-@in_its_place
+@shown_as("next start")
+@with_log_dir
 def simulate_start(item: StartItem, tree: Tree) -> dict[VersionNumber, LoadedLog]:
     """Simulate the start of one partition for each version; an I/O error is a failure, never an outcome."""
     reader = _FolderReader(item.place.path, tree)

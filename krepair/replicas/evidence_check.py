@@ -17,8 +17,8 @@ from krepair.checks.walk import NotWholeError, headers_of
 from krepair.durable.scratch import SpilledRows, spilled
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, LogsItem, Place
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 
@@ -59,8 +59,8 @@ class NeededItem(LogsItem, frozen=True, kw_only=True):
 # -- markers
 
 
-@shown("prove")
-@in_its_place
+@shown_as("prove")
+@with_log_dir
 def find_missing_markers(item: MissingMarkersItem, tree: Tree) -> SpilledRows | Failed:
     """Find the markers of the original logs that the new ones have lost, see ``NeededItem``."""
     try:
@@ -112,8 +112,8 @@ def _markers(headers: Any) -> Int64s:
     return np.column_stack([whole["producer_id"].astype(np.int64), whole["base_offset"].astype(np.int64)])
 
 
-@shown("prove")
-@in_its_place
+@shown_as("prove")
+@with_log_dir
 def find_needed(item: NeededItem, tree: Tree) -> Failed | None:
     """Find a batch of a transaction whose marker is gone; one is enough. The failure names it."""
     try:

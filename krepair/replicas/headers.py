@@ -30,8 +30,8 @@ from krepair.durable.scratch import SpilledRows, spilled
 from krepair.durable.tree import Tree
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, LogsItem, Place
-from krepair.engine.place import at_its_place, in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir, with_log_dir_as
+from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s, Uint64s
 from krepair.formats.batch_v2 import MAGIC
@@ -164,8 +164,8 @@ class Headers:
         self._settle_at = max(_SETTLE_ROWS, 2 * len(events))
 
 
-@shown("headers")
-@at_its_place(ReplicaHeaders)
+@shown_as("headers")
+@with_log_dir_as(ReplicaHeaders)
 def read_headers(item: ReplicaItem, tree: Tree) -> ReplicaHeaders:
     """Read the headers, the epochs and the transaction indexes of a replica, or of some of its segments."""
     reading = _Reading(item, tree)
@@ -345,8 +345,8 @@ class MarkersItem(LogsItem, frozen=True, kw_only=True):
     runs: tuple[tuple[SpilledRows, ...], ...]
 
 
-@shown("markers")
-@in_its_place
+@shown_as("markers")
+@with_log_dir
 def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
     """Find, for each transaction of other replicas, the first marker of its producer after it."""
     kept = [_NO_OFFSETS]

@@ -19,8 +19,8 @@ from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.engine.engine import Engine
 from krepair.engine.items import FailureKind, Place
-from krepair.engine.place import in_its_place, reached, what_failed
-from krepair.engine.progress import shown
+from krepair.engine.place import failure_text, open_log_dir, with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats.arrays import Int64s, Uint8s, Uint64s
 from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
@@ -165,7 +165,7 @@ def _walk_records(item: ReplicaItem, on_hashes: OnHashes) -> None:
     Raises:
         ReplicaError: the replica cannot be read.
     """
-    tree, wrong = reached(item.place)
+    tree, wrong = open_log_dir(item.place)
     if wrong:
         raise ReplicaError("elsewhere", wrong)
     fates = fates_of(np.frombuffer(item.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS))
@@ -187,7 +187,7 @@ def _walk_records(item: ReplicaItem, on_hashes: OnHashes) -> None:
                     elif isinstance(part, DamageRead):
                         _check_readable(part)
     except OSError as error:
-        raise ReplicaError("unreadable", what_failed(item.place, error, name)) from error
+        raise ReplicaError("unreadable", failure_text(item.place, error, name)) from error
     except ReplicaError as error:
         raise ReplicaError(error.failure, f"{item.place.folder}/{name}, {error}") from error
 
@@ -283,7 +283,7 @@ class Entered:
             self._digests = np.empty((_DIGEST_ROWS, 2), np.uint64)
 
 
-@shown("records")
+@shown_as("records")
 def read_records(item: ReplicaItem) -> RowsResult:
     """Read the rows of one replica: small runs travel in the result, others lie in scratch files."""
     keys: list[RowRun] = []
@@ -483,8 +483,8 @@ def _cut(data: bytes | None) -> bytes | None:
     return None if data is None else data[:_CUT]
 
 
-@shown("keys")
-@in_its_place
+@shown_as("keys")
+@with_log_dir
 def find_keys(item: FindItem, tree: Tree) -> tuple[FoundKey, ...]:
     """Read the log once, and keep the last served record of each wanted key."""
     replica = item.replica

@@ -1,1 +1,1 @@
-"""Rewritten logs and their derived files, and the proof of each."""
+"""Tasks that write new logs and index files into the work folder, and that verify each with independent code."""

@@ -1,7 +1,7 @@
-"""Damaged logs: a map of what is valid; the files of a log without its damage, built and verified.
+"""Tasks of ``--fix tail`` on damaged logs: map what is valid, write a log without its damage, and verify that log.
 
-The scan itself builds the map: it restarts after each damaged range, so that "valid" means the same here as in every
-other part of krepair. Valid and damaged ranges together cover the file.
+The map is built by the same scan that every other part of krepair uses: after a damaged range the scan begins again at
+the next valid batch. Valid and damaged ranges together cover the file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, FailureKind, LogItem, Place
-from krepair.engine.place import at_its_place, in_its_place, what_failed
-from krepair.engine.progress import shown
+from krepair.engine.place import failure_text, with_log_dir, with_log_dir_as
+from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2, offset_index, txn_index
 from krepair.formats.batch_front import FRONT_BYTES, batch_front
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
@@ -55,7 +55,7 @@ class MapItem(LogItem, frozen=True, kw_only=True):
     Attributes:
         first: valid range at the start, from the scan (may be empty).
         damage: kind of the damage after that range.
-        text: what was expected and found there.
+        text: what was expected at the damage and what was found.
         highest: largest possible offset in the log, below the next segment's base offset.
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         next_base: base offset of the next segment, -1 if it is the last.
@@ -79,8 +79,8 @@ class MapResult(DamageMap, frozen=True, kw_only=True):
     failure: FailureKind = ""
 
 
-@shown("damage")
-@at_its_place(MapResult)
+@shown_as("damage")
+@with_log_dir_as(MapResult)
 def map_damage(item: MapItem, tree: Tree) -> MapResult:
     """Map one damaged log; an I/O error is a failure, never damage."""
     name = log_name(item.base_offset)
@@ -107,7 +107,9 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
         position, after, complete = _next_valid(item, read_into, start, last, budget)
         jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
         is_jump = (
-            jump is not None and jump.start < start and _is_wrong(jump, item, read_into, start, position)
+            jump is not None
+            and jump.start < start
+            and _jump_is_damage(jump, item, read_into, start, position)
         )
         if jump is not None and is_jump:
             after = _leave_out_jump(item, read_into, valid, damaged, jump, start)
@@ -119,7 +121,7 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
             position, after, complete = _next_valid(item, read_into, start, last, budget)
         if jump is not None and is_jump is None:
             text += f"; the batch at position {jump.start} has the same offsets, and nothing shows which one is right"
-            last = jump.before  # so the price counts the offsets of both
+            last = jump.before  # the loss then counts the offsets of both damaged ranges
         damaged.append(_damaged(read_into, start, position, item, kind, text, last, after))
         if after is None:
             break
@@ -143,7 +145,7 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
 
 
 def _unknown_version(item: MapItem, read_into: ReadInto, start: int, last: int) -> int:
-    """Return the magic of a batch that has a later one than 2, and whose front fits to what is around it; else 0."""
+    """Return the magic of a batch of a later version than 2 whose header fits its neighbours; else 0."""
     front = batch_front(_read(read_into, start, FRONT_BYTES))
     if front is None or not batch_v2.MAGIC < front.magic <= 0x7F or start + front.size > item.size:
         return 0
@@ -155,13 +157,13 @@ def _unknown_version(item: MapItem, read_into: ReadInto, start: int, last: int) 
 
 @dataclass
 class _Budget:
-    """Number of bytes that the searches in one log may still checksum."""
+    """Limit of the work on one log: the number of bytes that its searches may still checksum."""
 
     left: int
 
 
 class _Jump(Struct, frozen=True):
-    """Batches whose offsets lie above those of a later batch.
+    """Batches whose offsets are higher than those of a later batch.
 
     Attributes:
         start: position of the first of these batches.
@@ -177,10 +179,10 @@ class _Jump(Struct, frozen=True):
 
 
 def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: int) -> _Jump | None:
-    """Find the batch whose offset is implausibly high; None if that cannot be decided.
+    """Find the batch whose base offset is damaged if the offsets decrease after it; None if that cannot be decided.
 
-    No checksum covers the base offset. One wrong bit in it makes a batch seem later than all that follow; then this
-    batch is wrong, not the following ones.
+    No checksum covers the base offset. If a wrong bit makes it too high, all later batches seem wrong, although only
+    this one is.
     """
     if not valid or valid[-1].end != start:
         return None
@@ -195,21 +197,23 @@ def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: in
     return None
 
 
-def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, next_position: int) -> bool | None:
-    """Return whether a jump is the damage, and not the batch behind it whose offset goes back; None if nothing tells.
+def _jump_is_damage(
+    jump: _Jump, item: MapItem, read_into: ReadInto, start: int, next_position: int
+) -> bool | None:
+    """Return whether the batches of a jump are damaged, and not the lower batch after them; None if it is unknown.
 
-    Each is compared with its other neighbour: the right one begins where that one ends. Where this does not tell, the
-    side with fewer batches is the damage.
+    Each is compared with its neighbour on the other side: if it begins where its neighbour ends, it is right. If that
+    does not decide, the side with fewer batches is damaged.
 
     Args:
         item: item of the damage map.
         read_into: function that reads the log.
-        start: position of the batch behind the jump.
-        next_position: position of the next batch whose offset lies above the jump.
+        start: position of the batch after the jump.
+        next_position: position of the next batch whose offset is above the jump.
     """
     if jump.offset > item.highest or _ends_by_its_records(read_into, jump, start):
         return True
-    follows, is_followed = jump.base_offset == jump.before + 1, _goes_on(read_into, start)
+    follows, is_followed = jump.base_offset == jump.before + 1, _next_continues(read_into, start)
     if follows != is_followed:
         return is_followed
     if follows and jump.base_offset < _offset_at(read_into, start):
@@ -239,8 +243,8 @@ def _offset_at(read_into: ReadInto, position: int) -> int:
     return int.from_bytes(_read(read_into, position, 8), "big", signed=True)
 
 
-def _goes_on(read_into: ReadInto, position: int) -> bool:
-    """Return whether the batch behind the v2 batch at a position begins where that one ends."""
+def _next_continues(read_into: ReadInto, position: int) -> bool:
+    """Return whether the batch after the v2 batch at a position begins at the next offset."""
     head = _read(read_into, position, HEADER.size)
     if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
         return False
@@ -261,7 +265,7 @@ def _leave_out_jump(
     jump: _Jump,
     end: int,
 ) -> _Next | None:
-    """Mark the batches of a jump as damaged; return what follows, or None (unchanged) if nothing valid does."""
+    """Mark the batches of a jump as damaged; return the valid batches after them. None, and no change, without any."""
     after = _valid_from(item, read_into, end, jump.before)
     if after is None:
         return None
@@ -276,10 +280,10 @@ def _leave_out_jump(
 
 
 def _cut_by_checksums(read_into: ReadInto, damaged: Sequence[DamagedRange], size: int) -> int:
-    """Return the position of the first batch that a broker's recovery cannot pass, else the size of the log.
+    """Return the position at which a broker's recovery truncates the log; the size of the log if it does not.
 
-    A damaged range may have valid checksums, and only wrong offsets or records. Recovery does not notice that, and
-    reads on as long as the checksums are valid.
+    If a damaged range has valid checksums, and only its offsets or records are wrong, recovery does not notice and
+    reads on.
     """
     for gap in damaged:
         end = checksummed_end(read_into, gap.start, gap.end, size) if gap.checksummed else gap.start
@@ -293,9 +297,10 @@ def recovery_of_offsets(
 ) -> OffsetsRecovery:
     """Predict how a broker's recovery treats wrong offsets under valid checksums, which do not cover them.
 
-    Recovery does not compare the offsets of batches. An index entry with a lower offset than the one before makes it
-    empty the segment. An offset that does not fit the base offset makes it split the segment, if the last offset does
-    not fit either (``splits``; ``strays`` if nothing shows that the log really went that far); else the start fails.
+    Recovery does not compare the offsets of batches with each other. If an index entry would have a lower offset than
+    the entry before, it empties the segment. If an offset is too far above the base offset for an index, it splits the
+    segment (``splits``; ``strays`` if nothing shows that the log really reached that offset), provided that the last
+    offset is too far above, too; otherwise the start fails.
 
     Source: LogSegment.recover, OffsetIndex.append, TimeIndex.maybeAppend, Log.splitOverflowedSegment (2.2.1, 3.9); seen
     on 2.2.1, 3.9.2 and 4.3.1.
@@ -328,7 +333,7 @@ def recovery_of_offsets(
 
 
 def _last_offset(read_into: ReadInto, size: int, base_offset: int) -> int:
-    """Return the last batch's last offset as a broker determines it, by the headers alone."""
+    """Return the last offset of the log as a broker determines it, by batch headers alone."""
     last = base_offset
     for rows in BatchWalk(read_into, size):
         last = int(rows["last_offset"][-1])
@@ -341,7 +346,7 @@ _Next = tuple[ValidRange, int, str]
 def _next_valid(
     item: MapItem, read_into: ReadInto, start: int, last: int, budget: _Budget
 ) -> tuple[int, _Next | None, bool]:
-    """Return where the next valid batch begins, what follows it, and whether the search was completed."""
+    """Find the next valid batch: return its position, the valid batches there, and whether the search was completed."""
     position = _declared_end(read_into, start, item.size)
     if position:
         after = _valid_from(item, read_into, position, last)
@@ -360,7 +365,7 @@ def _next_valid(
 
 
 def _declared_end(read_into: ReadInto, start: int, size: int) -> int:
-    """Return where the damaged batch ends by its own header, 0 if that is not within the log."""
+    """Return the end position of a damaged batch according to its own header; 0 if that is not within the log."""
     head = _read(read_into, start, HEADER.size)
     front = batch_front(head)
     if front is None or len(head) < HEADER.size or not front.is_known:
@@ -407,7 +412,7 @@ def _damaged(
 
 
 def _declared(read_into: ReadInto, start: int, end: int, last: int, before: int) -> tuple[int, int]:
-    """Return records and last offset by the header of a range that is one v2 batch, -1 if it cannot be one."""
+    """Return record count and last offset by the header of a damaged range that looks like one v2 batch; else -1."""
     head = _read(read_into, start, HEADER.size)
     if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
         return _UNKNOWN, _UNKNOWN
@@ -438,21 +443,21 @@ def _read(read_into: ReadInto, position: int, count: int) -> bytes:
     return bytes(buffer[:got])
 
 
-# -- the files of a log that was cut or freed of its damage
+# -- writing a log without its damage
 
 
 class RepairedLogItem(LogItem, frozen=True, kw_only=True):
-    """Item that computes, or builds, a log and its indexes without some of the log's bytes.
+    """Item that computes or writes a log, and its indexes, without some ranges of bytes.
 
     Attributes:
-        without: (start, end) of the ranges that go, ascending.
+        without: (start, end) position of the ranges that go, ascending.
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
-        target: path of the folder for new files, empty to write nothing.
+        target: path of the folder for new files; empty to write nothing and only compute sizes and digests.
         with_log: True to write the log itself too.
         torn: True if the last range goes as a torn tail, without consent: then it must not hold a valid batch.
         lost: (first, last) offset that goes with each range.
-        replayed: (base offset, size in bytes) of the logs whose replay shows what was aborted, up to this log in its
-            future state. Empty: the ``.txnindex`` only loses the entries of what goes.
+        replayed: (base offset, size in bytes) of the logs from which the ``.txnindex`` is rebuilt, up to this log with
+            its future size. If empty, the ``.txnindex`` only loses the entries of transactions that go.
     """
 
     without: tuple[tuple[int, int], ...]
@@ -472,8 +477,8 @@ class RepairedCompanion(Struct, frozen=True, kw_only=True):
         size_before: size of the old file in bytes, -1 if there is none.
         size_after: size of the new file in bytes.
         digest_after: 32 hex digits over the new bytes.
-        same: True if the file already has these bytes.
-        front_bytes: for an ``.index``: number of bytes of the new one that are also valid for the old log.
+        same: True if the present file already has these bytes.
+        front_bytes: for an ``.index``: number of bytes at its start that are also valid for the old log.
     """
 
     suffix: str
@@ -519,10 +524,10 @@ class _LogReader:
             raise
 
 
-@shown("damage")
-@in_its_place
+@shown_as("damage")
+@with_log_dir
 def write_repaired_log(item: RepairedLogItem, tree: Tree) -> RepairedLogResult | Failed:
-    """Compute or build a log and its indexes without the ranges that go, and prove that the rest is valid."""
+    """Compute or write a log and its indexes without the ranges that go, and check that the rest is valid."""
     name = log_name(item.base_offset)
     reader: _LogReader | None = None
     try:
@@ -531,14 +536,14 @@ def write_repaired_log(item: RepairedLogItem, tree: Tree) -> RepairedLogResult |
                 text = f"{item.place.folder}/{name}: has {status.st_size} bytes, not {item.size}"
                 return Failed("changed", text)
             reader = _LogReader(read_into_from(descriptor))
-            return _mended(item, reader.read, RealDisk(tree))
+            return _write_repaired(item, reader.read, RealDisk(tree))
     except OSError as error:
         # A failed write must not be reported as an unreadable log.
         kind: FailureKind = "disk" if reader is not None and not reader.failed else "unreadable"
-        return Failed(kind, what_failed(item.place, error, name))
+        return Failed(kind, failure_text(item.place, error, name))
 
 
-def _mended(item: RepairedLogItem, read_into: ReadInto, disk: RealDisk) -> RepairedLogResult | Failed:
+def _write_repaired(item: RepairedLogItem, read_into: ReadInto, disk: RealDisk) -> RepairedLogResult | Failed:
     kept = kept_ranges(item.size, item.without)
     reader = reader_without(read_into, kept)
     size = sum(end - start for start, end in kept)
@@ -546,7 +551,7 @@ def _mended(item: RepairedLogItem, read_into: ReadInto, disk: RealDisk) -> Repai
     if made.damage or made.valid_bytes != size:
         text = f"position {made.valid_bytes} of what would stay: {made.damage_text or 'not valid'}"
         return Failed("changed", f"{item.place.folder}/{log_name(item.base_offset)}: {text}")
-    # A torn tail goes without a consent, so no acknowledged batch may lie in it: the bytes that go are searched again.
+    # A torn tail is removed without a consent, so it must hold no acknowledged batch: its bytes are searched once more.
     lost = _whole_batch_in(item, read_into, made.last_offset) if item.torn else -1
     if lost >= 0:
         text = f"offset {lost} is in a valid batch, and would go as a torn tail"
@@ -588,7 +593,7 @@ def _mended(item: RepairedLogItem, read_into: ReadInto, disk: RealDisk) -> Repai
 
 
 def _whole_batch_in(item: RepairedLogItem, read_into: ReadInto, last: int) -> int:
-    """Search the last range that goes for a valid batch, like ``damage_map``; return its offset or -1."""
+    """Search the last range that goes for a valid batch; return the offset of that batch, -1 if there is none."""
     start = item.without[-1][0]
     none = ValidRange(
         start=start, end=start, first_offset=-1, first_is_old=False, last_offset=last, batches=0, records=0
@@ -610,7 +615,7 @@ def _whole_batch_in(item: RepairedLogItem, read_into: ReadInto, last: int) -> in
 
 
 def _true_entries(item: RepairedLogItem, on_disk: bytes, tree: Tree) -> bytes | None:
-    """Replay the ``.txnindex``; None if that is not requested or not possible, or if there is none."""
+    """Rebuild the ``.txnindex`` from the logs; None if it is not requested, not possible, or there is no such file."""
     for segment in replayed(item.place.path, item.replayed, tree):
         if segment.valid_bytes != segment.size:
             break
@@ -621,7 +626,7 @@ def _true_entries(item: RepairedLogItem, on_disk: bytes, tree: Tree) -> bytes | 
 
 
 def _entries_up_to(entries: bytes, made: RecoveredSegment, lost: Sequence[tuple[int, int]]) -> bytes | None:
-    """Return the entries of aborts that are still in the log; None if there are none or they are unreadable."""
+    """Return the entries whose ABORT markers are still in the log; None if there are none or they are unreadable."""
     if not entries or len(entries) % txn_index.ENTRY_SIZE:
         return None
     rows = txn_index.view(entries)
@@ -656,7 +661,7 @@ def _writer(
     if not item.with_log:
         return lambda piece, position: digest(piece)
     target = f"{item.target}/{log_name(item.base_offset)}"
-    # A repeated task finds the file of its first attempt.
+    # The file may exist already: a task that is repeated finds the file of its first attempt.
     if disk.tree.is_there(target):
         disk.unlink(target)
     disk.reserve(target, size)
@@ -686,7 +691,7 @@ def _finish(item: RepairedLogItem, stem: str, companions: dict[str, bytes], disk
     disk.sync_dir(item.target)
 
 
-# -- a repaired log, verified by code that did not write it
+# -- verification of a repaired log by code that did not write it
 
 
 class VerifyRepairedLogItem(Struct, frozen=True, kw_only=True):
@@ -694,7 +699,7 @@ class VerifyRepairedLogItem(Struct, frozen=True, kw_only=True):
 
     Attributes:
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
-        keep: absolute path of the folder with the backups, empty if there is none.
+        keep: absolute path of the folder with the backup, empty if there is none.
         next_base: base offset of the next segment, -1 if it is the last.
     """
 
@@ -722,17 +727,17 @@ class VerifyRepairedLogResult(Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-@shown("verify")
-@in_its_place
+@shown_as("verify")
+@with_log_dir
 def verify_repaired_log(item: VerifyRepairedLogItem, tree: Tree) -> VerifyRepairedLogResult:
     """Read every batch of the log, and compare it with its indexes, the plan and the backup."""
     with tree.keeping_folders():
         return VerifyRepairedLogResult(
-            problems=tuple(_mended_problems(item, tree)), bytes=item.change.size_after
+            problems=tuple(_repaired_problems(item, tree)), bytes=item.change.size_after
         )
 
 
-def _mended_problems(item: VerifyRepairedLogItem, tree: Tree) -> Iterator[str]:
+def _repaired_problems(item: VerifyRepairedLogItem, tree: Tree) -> Iterator[str]:
     change, path = item.change, f"{item.place.path}/{item.change.name}"
     status = status_of(path, tree)
     if status.st_size != change.size_after:

@@ -1,9 +1,9 @@
-"""Segments that the next start will not read any more: every batch is read from the disk, and its indexes are built.
+"""The last check of a segment before ``--fix recovery`` advances the recovery point past it.
 
-This happens right before a recovery point advances, after everything was flushed; and once more in ``verify``. The
-reading shares no code with the one behind the plan. Facts and index entries come from the same windows, by a scan that
-checks no CRC; they are compared with the batches whose CRCs the reading has checked. Nothing is staged for a log that
-the reading does not find whole.
+After that the next start does not read the segment, so nobody else would notice damage. The task flushes the files,
+drops them from the page cache, and reads every batch back from the disk with code that the plan did not use. In the
+same reading it builds the segment's indexes. Nothing is staged for a log that is not valid to its end. ``verify`` runs
+the same check.
 
 Source: ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1): the comparisons that a start would make.
 """
@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from krepair.checks.index_judge import MadeIndexes
+from krepair.checks.index_judge import RebuiltIndexes
 from krepair.checks.walk import walk
 from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.durable.medium import forget_pages, make_sure_it_is_written
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, Place, ScanItem, ScanResult
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.filenames import INDEX, TIME_INDEX, log_name, offset_name
 from krepair.kernels.scan import ReadInto, WholeWindows
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
-from krepair.rewrite.indexes.segment import RepairItem, damaged_log, staged_as_planned
+from krepair.rewrite.indexes.segment import RepairItem, damaged_log, stage_if_as_planned
 from krepair.rewrite.segments.verify import companion_audit
 from krepair.scan.scan import scan_inputs
 from krepair.scan.segment_files import TxnEntries, sound_entries
@@ -36,12 +36,12 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
     Attributes:
         log_bytes: size of the ``.log`` in bytes, now or after its torn tail is cut.
         log_end: offset at which the next segment begins, or the log end offset.
-        exact: True if the last offset must be exactly one less, as in the last segment below the new recovery point.
+        exact: True if the log must end exactly at ``log_end``, as the last segment below the new recovery point must.
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         files: names of the partition's small files that have to be on the disk too.
-        settle: True to flush everything, and drop it from the page cache, before reading.
+        flush: True to flush all files, and to drop them from the page cache, before reading.
         barrier: True if each file needs a sync of its own.
-        audit: True to compare its indexes with it, which is possible only once they are in place.
+        audit: True to compare the log with its indexes, which is possible only once they are in place.
         scan: scan of the same bytes for their facts; None if no facts are wanted.
         makes: items of the ``.index`` and ``.timeindex`` to rebuild; only with ``scan``.
     """
@@ -53,7 +53,7 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
     exact: bool
     interval_bytes: int
     files: tuple[str, ...] = ()
-    settle: bool = False
+    flush: bool = False
     barrier: bool = False
     audit: bool = True
     scan: ScanItem | None = None
@@ -86,12 +86,12 @@ class RecoveredResult(Struct, frozen=True, kw_only=True):
     files: tuple[Failed | None, ...] = ()
 
 
-@shown("read again")
-@in_its_place
-def read_recovered(item: RecoveredItem, tree: Tree) -> RecoveredResult | Failed:
-    """Flush and read the segment; stage its indexes if they are the plan's and match the log."""
+@shown_as("read again")
+@with_log_dir
+def verify_recovered(item: RecoveredItem, tree: Tree) -> RecoveredResult | Failed:
+    """Flush and read the segment; stage its indexes if their bytes are those of the plan and match the log."""
     with tree.keeping_folders():
-        problem = _why_not_settled(item, tree)
+        problem = _why_not_flushed(item, tree)
         if not problem and item.audit:
             size = status_of(f"{item.stem}.log", tree).st_size
             if size != item.log_bytes:
@@ -100,13 +100,13 @@ def read_recovered(item: RecoveredItem, tree: Tree) -> RecoveredResult | Failed:
         return RecoveredResult(problems=(problem,)) if problem else _read(item, tree)
 
 
-def _why_not_settled(item: RecoveredItem, tree: Tree) -> str:
+def _why_not_flushed(item: RecoveredItem, tree: Tree) -> str:
     """Flush the item's files and drop them from the page cache; return why that failed, or empty."""
-    for name in (log_name(item.base_offset), *item.files) if item.settle else ():
+    for name in (log_name(item.base_offset), *item.files) if item.flush else ():
         try:
             with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
-                # In this order: only clean pages can be dropped. The reading has to see what the disk holds, since no
-                # start will read this log again.
+                # Sync first: only clean pages can be dropped. The reading has to see what the disk holds, not what
+                # the page cache holds, since no start will read this log again.
                 make_sure_it_is_written(descriptor, barrier=item.barrier)
                 forget_pages(descriptor)
         except OSError as error:
@@ -120,7 +120,7 @@ def _read(item: RecoveredItem, tree: Tree) -> RecoveredResult:
     first, last, end, problem = -1, item.base_offset - 1, 0, ""
     with opened_for_reading(f"{item.stem}.log", tree) as descriptor:
         read_into = read_into_from(descriptor)
-        making = None if item.scan is None else _Making(item, item.scan, read_into, tree)
+        making = None if item.scan is None else _FactsAndIndexes(item, item.scan, read_into, tree)
         on_places = None if making is None else making.take
         for walked in walk(read_into, item.log_bytes, on_places=on_places):
             if len(walked.positions):
@@ -154,11 +154,11 @@ def _misplaced(item: RecoveredItem, first: int, last: int) -> list[str]:
     return problems
 
 
-class _Making:
-    """Facts and index entries built from the windows of one log while they are read.
+class _FactsAndIndexes:
+    """Builder of facts and index entries from the windows of a log that is being read.
 
     Attributes:
-        judge: judge of the entries; the reader of the log feeds it the batches.
+        judge: judge of the index entries; the reader of the log passes it the batches.
     """
 
     def __init__(self, item: RecoveredItem, scan: ScanItem, read_into: ReadInto, tree: Tree) -> None:
@@ -169,7 +169,7 @@ class _Making:
         )
         self._scan = WholeWindows(scan_inputs(scan, self._aborted, item.log_bytes), read_into)
         self._entries = IndexEntries(item.interval_bytes)
-        self.judge = MadeIndexes(item.base_offset)
+        self.judge = RebuiltIndexes(item.base_offset)
 
     def take(self, window: Uint8s, places: Int64s, end: int) -> None:
         """Add one window before its CRCs are checked; see ``walk``."""
@@ -178,7 +178,7 @@ class _Making:
         self.judge.take_entries(*self._entries.so_far())
 
     def result(self, result_so_far: RecoveredResult) -> RecoveredResult:
-        """Add the facts, and stage the files that are the plan's and match the log."""
+        """Add the facts to a result, and stage the files whose bytes are those of the plan and match the log."""
         item, entries, summary = self._item, self._entries, self._scan.summary()
         contents = dict(
             zip((INDEX, TIME_INDEX), index_bytes(item.base_offset, *entries.entries()), strict=True)
@@ -193,7 +193,7 @@ class _Making:
         for make in item.makes:
             suffix = make.change.name[make.change.name.rindex(".") :]
             files.append(
-                staged_as_planned(make, contents[suffix], problem, untrue.get(suffix, ""), self._tree)
+                stage_if_as_planned(make, contents[suffix], problem, untrue.get(suffix, ""), self._tree)
             )
         return RecoveredResult(
             bytes=result_so_far.bytes,

@@ -1,6 +1,6 @@
-"""Tasks on a swap that a broker did not finish: read it, stage the indexes built for it, verify it once completed.
+"""Tasks of ``--fix leftovers`` on a ``.log.swap`` that a broker did not finish.
 
-A ``.log.swap`` is as large as a segment, so it is read where the work runs, never by the driver.
+A plan reads the swap, ``apply`` builds its indexes, and both ``apply`` and ``verify`` check the completed segment.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, LogItem, Place
-from krepair.engine.place import in_its_place, reached
-from krepair.engine.progress import shown
+from krepair.engine.place import open_log_dir, with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import txn_index
 from krepair.formats.filenames import SWAP, TXN_INDEX, log_name, offset_name, segment_name
 from krepair.formats.words import count_text
@@ -29,9 +29,9 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, status_of, why
 from krepair.plan.model import CompleteSwap, NewFile
 from krepair.rewrite.segments.verify import below_base, companion_audit
-from krepair.scan.segment_files import entry_pairs, regenerate_offset_and_time
+from krepair.scan.segment_files import entry_pairs, rebuild_offset_and_time
 
-MadeIndexes = dict[str, bytes]
+RebuiltIndexes = dict[str, bytes]
 """Content of the built index files, by file name."""
 
 
@@ -40,8 +40,8 @@ class SwapItem(LogItem, frozen=True, kw_only=True):
 
     Attributes:
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
-        segments: (base offset, size of the ``.log``) of the segments to compare it with if brokers discard it; None if
-            it becomes a segment.
+        segments: (base offset, size of the ``.log``) of the segments with which a swap is compared that brokers delete;
+            None for a swap that becomes a segment.
     """
 
     interval_bytes: int
@@ -57,11 +57,11 @@ class SwapResult(Struct, frozen=True, kw_only=True):
     """Content of a swap.
 
     Attributes:
-        problem: reason why it is invalid or unreadable; empty if it is valid to its end.
-        end_offset: offset after its last batch; the base offset if it has none.
+        problem: reason why the swap is invalid or unreadable; empty if it is valid to its end.
+        end_offset: offset after the swap's last batch; its base offset if it has none.
         batches: number of valid batches.
-        missing: number of its batches that none of ``SwapItem.segments`` has, by their last offsets; 0 if that is None.
-        makes: indexes that a recovery would build for it, with the ``.txnindex`` that belongs to the swap.
+        missing: number of batches that none of ``SwapItem.segments`` has, by their last offsets; 0 if not compared.
+        makes: indexes that a recovery would build for the swap, with the ``.txnindex`` that belongs to it.
     """
 
     problem: str = ""
@@ -121,16 +121,16 @@ class VerifySwapResult(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-# -- look
+# -- reading for the plan
 
 
-@shown("swaps")
+@shown_as("swaps")
 def inspect_swap(item: SwapItem) -> SwapResult:
     """Read a whole ``.log.swap`` and check every CRC; an unreadable file is a problem of the swap."""
-    tree, wrong = reached(item.place)
+    tree, wrong = open_log_dir(item.place)
     if wrong:
         return SwapResult(problem=wrong, end_offset=item.base_offset)
-    result, made = _read(item, tree)
+    result, made = _read_swap(item, tree)
     result = replace(result, makes=new_files(made))
     if result.problem:
         return result
@@ -142,12 +142,12 @@ def inspect_swap(item: SwapItem) -> SwapResult:
         return replace(result, problem=f"it could not be read again: {why(error)}")
 
 
-def _read(item: SwapItem, tree: Tree) -> tuple[SwapResult, MadeIndexes]:
+def _read_swap(item: SwapItem, tree: Tree) -> tuple[SwapResult, RebuiltIndexes]:
     """Return the content of a swap, and the indexes built for it; none if its log has a problem."""
     base = item.base_offset
     path = f"{item.place.path}/{log_name(base)}{SWAP}"
     try:
-        made = regenerate_offset_and_time(path, item.size, base, item.interval_bytes, tree=tree)
+        made = rebuild_offset_and_time(path, item.size, base, item.interval_bytes, tree=tree)
     except OSError as error:
         return SwapResult(problem=f"it could not be read: {why(error)}", end_offset=base), {}
     result = SwapResult(end_offset=made.last_offset + 1, batches=made.batches)
@@ -163,11 +163,12 @@ def _read(item: SwapItem, tree: Tree) -> tuple[SwapResult, MadeIndexes]:
     return replace(result, problem=problem), files
 
 
-def _contradiction(item: SwapItem, made: MadeIndexes, tree: Tree) -> str:
-    """Return how the log of a swap contradicts its ``.txnindex``, or empty: ``_audited`` would refuse it.
+def _contradiction(item: SwapItem, made: RebuiltIndexes, tree: Tree) -> str:
+    """Return how the log of a swap contradicts its ``.txnindex``, or empty.
 
-    Without that file only the logs before the swap tell which transaction an abort marker ends. A start that finds no
-    indexes replays them; one that found those of a finished swap would show the aborted records.
+    If the ``.txnindex`` is missing although the swap has ABORT markers, krepair must not complete the swap. Only the
+    earlier logs show which transactions those markers end. A start that finds no indexes replays these logs; a start
+    that found new indexes without the entries would let consumers read aborted records.
     """
     entries = made.get(segment_name(item.base_offset, TXN_INDEX))
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}{SWAP}", tree) as descriptor:
@@ -182,7 +183,7 @@ def _contradiction(item: SwapItem, made: MadeIndexes, tree: Tree) -> str:
 
 
 def _missing_batches(item: SwapItem, tree: Tree) -> int:
-    """Count the batches of a swap that no segment has; cleaning may rewrite a batch but keeps its offsets."""
+    """Count the batches of a swap that no segment has, by their last offsets, which cleaning keeps."""
     with ExitStack() as opened:
         path = f"{item.place.path}/{log_name(item.base_offset)}{SWAP}"
         pending = opened.enter_context(opened_for_reading(path, tree))
@@ -210,18 +211,18 @@ def _aborted(path: str, base_offset: int, tree: Tree) -> tuple[bytes, str]:
     return entries, ""
 
 
-def new_files(made: MadeIndexes) -> tuple[NewFile, ...]:
+def new_files(made: RebuiltIndexes) -> tuple[NewFile, ...]:
     """Convert the indexes to the form of a plan."""
     return tuple(
         NewFile(name=name, size=len(data), digest=digest_bytes(data)) for name, data in sorted(made.items())
     )
 
 
-# -- stage
+# -- staging
 
 
-@shown("swaps")
-@in_its_place
+@shown_as("swaps")
+@with_log_dir
 def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
     """Rebuild the indexes of a swap, compare them with the plan, stage them, and verify them with other code."""
     change, path = item.change, f"{item.place.path}/{log_name(item.change.base_offset)}{SWAP}"
@@ -234,14 +235,15 @@ def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
         )
     except OSError as error:
         return Failed("changed", f"{path}: {why(error)}")
-    result, made = _read(look, tree)
+    result, made = _read_swap(look, tree)
     if result.problem or new_files(made) != change.makes or result.batches != change.batches:
         text = f"{path}: the rebuilt indexes are not those of the plan {result.problem}".rstrip()
         return Failed("changed", text)
     try:
-        # Verified here, before the segments that the swap replaces go: from 3.0 on no broker checks it (KAFKA-12520).
+        # Verified before the segments that the swap replaces are removed: from 3.0 on no broker checks a swap
+        # (KAFKA-12520).
         _write(item, made, path, RealDisk(tree))
-        wrong = _audited(
+        wrong = _audit(
             path, f"{item.stage}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
         )
     except OSError as error:
@@ -251,23 +253,23 @@ def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
     return None
 
 
-def _write(item: StageSwapItem, made: MadeIndexes, path: str, disk: RealDisk) -> None:
+def _write(item: StageSwapItem, made: RebuiltIndexes, path: str, disk: RealDisk) -> None:
     like = read_attributes(path, disk.tree)
     for name, data in made.items():
         staged = f"{item.stage}/{name}"
-        # A task that is run again meets what it made before.
+        # The file may exist already: a task that is repeated finds the file of its first attempt.
         if disk.tree.is_there(staged):
             disk.unlink(staged)
         disk.create(staged, data, like=like)
     disk.sync_dir(item.stage)
 
 
-def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tree: Tree) -> str:
-    """Return what a second, independent reading finds wrong with a log and its indexes, or empty.
+def _audit(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tree: Tree) -> str:
+    """Verify a log and its indexes with independent code; return the first problem, or empty.
 
     Args:
         log: path of the log.
-        stem: path of its indexes without their suffixes.
+        stem: path of the indexes without their suffixes.
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         tree: tree that holds both.
 
@@ -289,11 +291,11 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
     return next((f"{suffix}, position {position}: {text}" for suffix, position, text in problems), "")
 
 
-# -- verify
+# -- verification
 
 
-@shown("verify")
-@in_its_place
+@shown_as("verify")
+@with_log_dir
 def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult | Failed:
     """Verify a completed swap: its whole log, its indexes, and that the files that it replaces are gone."""
     try:
@@ -327,6 +329,6 @@ def _not_completed(item: VerifySwapItem, tree: Tree) -> str:
     )
     if remaining:
         return f"{remaining} is there, although the swap replaces it"
-    return _audited(
+    return _audit(
         f"{path}/{name}", f"{path}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
     )

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import LogItem
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats.batch_v2 import CODEC_MASK, HEADER_SIZE, headers_of
 from krepair.formats.compression import decompress
 from krepair.formats.damage import Damage
@@ -39,8 +39,8 @@ def unreadable_contents(
             yield int(part.batch["attributes"]) & CODEC_MASK, part.damage
 
 
-@shown("content")
-@in_its_place
+@shown_as("content")
+@with_log_dir
 def read_contents(item: LogItem, tree: Tree) -> tuple[tuple[int, Damage], ...]:
     """Decompress and parse every compressed batch and message of one segment.
 
@@ -73,8 +73,8 @@ class LargeRecord(NamedTuple):
     bytes: int
 
 
-@shown("content")
-@in_its_place
+@shown_as("content")
+@with_log_dir
 def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecord | None:
     """Decompress the compressed v2 batches up to the first with a record that is too large, or up to damage."""
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:

@@ -7,8 +7,8 @@ from msgspec import structs
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, ScanItem, ScanResult
-from krepair.engine.place import reached, what_failed
-from krepair.engine.progress import shown
+from krepair.engine.place import failure_text, open_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats.filenames import log_name
 from krepair.kernels.classes import D_OFFSET_ORDER
 from krepair.kernels.columns import BatchWalk
@@ -30,7 +30,7 @@ from krepair.scan.segment_files import (
 )
 
 
-@shown("scan")
+@shown_as("scan")
 def scan(item: ScanItem) -> ScanResult | Failed:
     """Scan one ``.log``."""
     return scan_beside(item)
@@ -38,7 +38,7 @@ def scan(item: ScanItem) -> ScanResult | Failed:
 
 def scan_beside(item: ScanItem, on_window: OnWindow | None = None) -> ScanResult | Failed:
     """Scan one ``.log``, calling ``on_window`` with every window of batches, see ``scan_segment``."""
-    tree, wrong = reached(item.place)
+    tree, wrong = open_log_dir(item.place)
     return Failed("elsewhere", wrong) if wrong else scan_below(tree, item, on_window)
 
 
@@ -66,7 +66,7 @@ def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) ->
             if not summary.damage and summary.last_offset >= item.next_base:
                 summary = _without_jump(inputs, read_into, summary, item.next_base)
     except OSError as error:
-        return Failed("unreadable", what_failed(item.place, error, name))
+        return Failed("unreadable", failure_text(item.place, error, name))
     return ScanResult(summary=summary, entries=entries, txn_damage=damage, txn_unknown=unknown)
 
 

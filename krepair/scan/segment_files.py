@@ -323,7 +323,7 @@ def reader_without(read_into: ReadInto, kept: tuple[tuple[int, int], ...]) -> Re
     return read
 
 
-def regenerate_offset_and_time(
+def rebuild_offset_and_time(
     path: str,
     size: int,
     base_offset: int,

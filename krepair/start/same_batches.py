@@ -9,8 +9,8 @@ from msgspec import Struct
 from krepair.checks.side_by_side import SideBySide, batches_of, side_by_side
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, LogsItem
-from krepair.engine.place import reached
-from krepair.engine.progress import shown
+from krepair.engine.place import open_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats.filenames import log_name
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
@@ -28,12 +28,12 @@ class TwoLogsItem(Struct, frozen=True, kw_only=True):
         return self.first.bytes_to_read + self.second.bytes_to_read
 
 
-@shown("compare")
+@shown_as("compare")
 def compare_two_logs(item: TwoLogsItem) -> SideBySide | Failed:
     """Read two logs in windows, every CRC checked, up to the first damage of each."""
     trees = []
     for log in (item.first, item.second):
-        tree, problem = reached(log.place)
+        tree, problem = open_log_dir(log.place)
         if problem:
             return Failed("elsewhere", problem)
         trees.append(tree)

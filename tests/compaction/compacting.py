@@ -24,7 +24,7 @@ from krepair.rewrite.compaction.partitions import (
     Prepared,
     decide_compaction,
     prepare,
-    readings_of,
+    reading_items,
     stage_items,
 )
 from krepair.rewrite.compaction.proof import GroupToProve, PartitionToProve, prove
@@ -151,7 +151,7 @@ def staged(
     tree = Tree(str(folder.parent), folder.parent.stat().st_ino)
     path = target / f"{change.base_offset:020d}.log"
     RealDisk(tree).reserve(str(path), change.log_bytes)
-    readings = readings_of(prepared, compaction.sources)
+    readings = reading_items(prepared, compaction.sources)
     items = stage_items(readings, change.sources, compaction.sources, str(path))
     parts: list[tuple[int, int]] = [(0, 0)] * len(items)
     for index, result in engine.map(stage_compacted, items):

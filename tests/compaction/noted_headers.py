@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from krepair.rewrite.compaction.headers import Noted, Notes
+from krepair.rewrite.compaction.headers import BatchNotes, NoteTaker
 from krepair.rewrite.compaction.keys import KeyWalk
 from tests.builders import Batch, commit, data, emptied, reading
 from tests.compaction.cases import batch, rec
@@ -36,12 +36,14 @@ def batches(chance: random.Random) -> list[Batch]:
     return found
 
 
-def noted(raw: bytes, most: int = 1 << 20, *, sizes: bool = False) -> Noted:
+def noted(raw: bytes, most: int = 1 << 20, *, sizes: bool = False) -> BatchNotes:
     """What the first reading notes of a log: its headers, and with ``sizes`` a word for each record."""
     secret = np.zeros(2, np.uint64)
-    walk = KeyWalk(reading(raw), len(raw), NO_RANGES, secret, lambda rows, starts: None, notes=Notes(most))
+    walk = KeyWalk(
+        reading(raw), len(raw), NO_RANGES, secret, lambda rows, starts: None, notes=NoteTaker(most)
+    )
     walk.run()
-    return walk.noted if sizes else Noted(walk.noted.headers)
+    return walk.noted if sizes else BatchNotes(walk.noted.headers)
 
 
 def headers_of(stream: bytes) -> list[bytes]:

@@ -10,8 +10,8 @@ import pytest
 
 from krepair.formats.arrays import Uint8s
 from krepair.rewrite.compaction import log
-from krepair.rewrite.compaction.headers import NOTHING_NOTED
-from krepair.rewrite.compaction.log import CompactedLog, Stay
+from krepair.rewrite.compaction.headers import NO_NOTES
+from krepair.rewrite.compaction.log import CompactedLog, StayRules
 from tests.builders import NOW_MS, reading
 from tests.compaction.noted_headers import NO_RANGES, batches, noted
 
@@ -37,10 +37,10 @@ def test_buffers_of_any_size_get_the_same_stream(
     made = batches(chance)
     raw = b"".join(one.raw for one in made)
     offsets = sorted({one.last_offset for one in made if chance.random() < 0.3})
-    stay = Stay(np.array(offsets, np.int64), NO_RANGES, NOW_MS, drop_unstamped=True, keyless=False)
+    stay = StayRules(np.array(offsets, np.int64), NO_RANGES, NOW_MS, drop_unstamped=True, keyless=False)
 
     def stream() -> CompactedLog:
-        return CompactedLog(reading(raw), len(raw), stay, noted(raw) if headers else NOTHING_NOTED)
+        return CompactedLog(reading(raw), len(raw), stay, noted(raw) if headers else NO_NOTES)
 
     wanted = b"".join(bytes(piece) for piece in stream().pieces())
     for sizes in ([1 << 20], [100_000], [99_999], [1 << 20, 77], [300_000, 50, 100_000]):
@@ -52,7 +52,9 @@ def test_buffers_of_any_size_get_the_same_stream(
 def test_bytes_that_are_passed_over_are_not_written_into_the_buffer() -> None:
     made = batches(random.Random(5))
     raw = b"".join(one.raw for one in made)
-    stay = Stay(np.array([one.last_offset for one in made], np.int64), NO_RANGES, NOW_MS, drop_unstamped=True)
+    stay = StayRules(
+        np.array([one.last_offset for one in made], np.int64), NO_RANGES, NOW_MS, drop_unstamped=True
+    )
     whole = streamed(CompactedLog(reading(raw), len(raw), stay), [1 << 20])
     for skipped in (1, 61, 5000, len(whole) // 2, len(whole) - 99):
         stream = CompactedLog(reading(raw), len(raw), stay)
@@ -64,7 +66,7 @@ def test_bytes_that_are_passed_over_are_not_written_into_the_buffer() -> None:
 
 def test_a_large_buffer_takes_what_stays_without_a_copy() -> None:
     raw = b"".join(one.raw for one in batches(random.Random(1)) if len(one.raw) < log.WINDOW_BYTES)
-    stay = Stay(np.empty(0, np.int64), NO_RANGES, NOW_MS, drop_unstamped=True, keyless=False)
+    stay = StayRules(np.empty(0, np.int64), NO_RANGES, NOW_MS, drop_unstamped=True, keyless=False)
     stream = CompactedLog(reading(raw), len(raw), stay)
     between: Uint8s = stream._out
     between[:] = 0xEE

@@ -14,8 +14,8 @@ import pytest
 from krepair.rewrite.compaction import headers, log
 from krepair.rewrite.compaction import tasks as compaction_tasks
 from krepair.rewrite.compaction.content import ContentError
-from krepair.rewrite.compaction.headers import NOTHING_NOTED, Noted, Notes
-from krepair.rewrite.compaction.log import CompactedLog, Stay
+from krepair.rewrite.compaction.headers import NO_NOTES, BatchNotes, NoteTaker
+from krepair.rewrite.compaction.log import CompactedLog, StayRules
 from tests.builders import NOW_MS, data
 from tests.compaction import histories
 from tests.compaction.cases import batch, rec
@@ -39,11 +39,11 @@ class Reads:
 
 
 def left(
-    raw: bytes, stays: list[int], found: Noted, *, keyless: bool = False
+    raw: bytes, stays: list[int], found: BatchNotes, *, keyless: bool = False
 ) -> tuple[bytes, list[int], int]:
     """What is left of a log, its tallies, and how much of it was read."""
     source = Reads(raw)
-    stay = Stay(np.array(stays, np.int64), NO_RANGES, 0, drop_unstamped=False, keyless=keyless)
+    stay = StayRules(np.array(stays, np.int64), NO_RANGES, 0, drop_unstamped=False, keyless=keyless)
     stream = CompactedLog(source.into, len(raw), stay, found)
     return b"".join(bytes(piece) for piece in stream.pieces()), stream.tallies.tolist(), source.read
 
@@ -69,7 +69,7 @@ def test_the_same_stays_whether_headers_were_noted_or_not(
     for share in (0.0, 0.05, 0.5, 1.0):
         stays = [offset for offset in offsets if chance.random() < share]
         for keyless in (False, True):
-            whole, tallies, _ = left(raw, stays, NOTHING_NOTED, keyless=keyless)
+            whole, tallies, _ = left(raw, stays, NO_NOTES, keyless=keyless)
             assert left(raw, stays, found, keyless=keyless)[:2] == (whole, tallies)
             by_words = left(raw, stays, noted(raw, sizes=True), keyless=keyless)
             assert (headers_of(by_words[0]), by_words[1]) == (headers_of(whole), tallies)
@@ -100,7 +100,7 @@ def test_a_log_with_a_record_that_no_word_can_tell_of_is_read_again(more: dict[s
     batch_of_two = data(1, [rec("a", "v" * 9000), rec("b", "v", **more)])
     raw, last = data(0, [rec("z", "v" * 9000)]).raw + batch_of_two.raw, batch_of_two.last_offset
     by_words, tallies, read = left(raw, [last], noted(raw, sizes=True))
-    whole, its, _ = left(raw, [last], NOTHING_NOTED)
+    whole, its, _ = left(raw, [last], NO_NOTES)
     assert (headers_of(by_words), tallies, read == 0) == (headers_of(whole), its, fit)
 
 
@@ -118,14 +118,14 @@ def test_a_log_that_has_changed_since_its_headers_were_noted_is_refused() -> Non
     "raw", [b"".join(batch(3 * n, *"abc").raw for n in range(20)), plain(0, b"v" * 9000).raw]
 )
 def test_headers_of_small_batches_and_of_old_formats_are_not_noted(raw: bytes) -> None:
-    notes = Notes(1 << 20)
+    notes = NoteTaker(1 << 20)
     notes.take(np.frombuffer(raw, np.uint8), len(raw))
-    assert notes.found() == NOTHING_NOTED
+    assert notes.found() == NO_NOTES
 
 
 def test_headers_are_not_noted_beyond_their_room() -> None:
     raw = b"".join(data(number, [rec("k", "v" * 9000)]).raw for number in range(300))
-    assert noted(raw, 299 * 61, sizes=True) == NOTHING_NOTED
+    assert noted(raw, 299 * 61, sizes=True) == NO_NOTES
     assert len(noted(raw, 300 * 61).headers) == 300 * 61
     many = b"".join(data(100 * number, [rec("k", "v" * 99)] * 100).raw for number in range(10))
     assert [len(noted(many, most, sizes=True).sizes) for most in (8000, 8001)] == [0, 8000]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from krepair.rewrite.compaction.content import ContentError
-from krepair.rewrite.compaction.log import CompactedLog, Stay
+from krepair.rewrite.compaction.log import CompactedLog, StayRules
 from tests import builders, codecs, naive
 from tests.builders import Record, commit, data, emptied
 from tests.compaction import twin
@@ -20,7 +20,7 @@ CODECS = (1, 2, 3, 4)
 
 def left(raw: bytes, stays: list[int]) -> bytes:
     """What is left of a log."""
-    stay = Stay(np.array(stays, np.int64), NO_RANGES, 0, drop_unstamped=False, keyless=False)
+    stay = StayRules(np.array(stays, np.int64), NO_RANGES, 0, drop_unstamped=False, keyless=False)
     stream = CompactedLog(builders.reading(raw), len(raw), stay)
     return b"".join(bytes(piece) for piece in stream.pieces())
 

@@ -11,7 +11,7 @@ import pytest
 
 from krepair.engine.engine import InlineEngine
 from krepair.engine.items import WorkItem
-from krepair.engine.progress import Progress, shown
+from krepair.engine.progress import Progress, shown_as
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -131,7 +131,7 @@ class Told(Progress):
         self.lines.append(())
 
 
-@shown("two words")
+@shown_as("two words")
 def size_of(item: Sized) -> int:
     """What an engine maps."""
     return item.bytes_to_read

@@ -15,16 +15,16 @@ import pytest
 from krepair.durable.real_disk import RealDisk
 from krepair.engine import same_files, spark, spark_worker
 from krepair.engine.items import Failed, Outcome, Place, ScanItem
-from krepair.engine.place import reached
+from krepair.engine.place import open_log_dir
 from krepair.engine.same_files import (
     DriverFiles,
     Listed,
     Nonce,
-    has_come,
-    left_by,
+    files_seen_here,
+    is_visible_here,
     new_nonce,
-    other_than,
-    seen_here,
+    states_after_writing,
+    why_other_files,
 )
 from krepair.engine.spark import SparkEngine
 from krepair.engine.spark_worker import map_items
@@ -60,12 +60,12 @@ def items(root: Path) -> list[ScanItem]:
 
 
 def seen(root: Path, nonce: Nonce | None = None) -> DriverFiles:
-    return seen_here(items(root), nonce, Listed())
+    return files_seen_here(items(root), nonce, Listed())
 
 
 def said(seen_there: DriverFiles) -> str:
     """Why a worker that sees what this process sees now does no item; empty if it does."""
-    failed = other_than(seen_there)
+    failed = why_other_files(seen_there)
     if failed is None:
         return ""
     assert failed.kind == "sees other files"
@@ -81,9 +81,9 @@ def test_folders_that_were_listed_for_a_bundle_of_the_same_wave_are_not_listed_a
     log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = Listed()
-    first = seen_here(items(log_dir), None, listed)
+    first = files_seen_here(items(log_dir), None, listed)
     monkeypatch.setattr(same_files, "_listing", lambda place: pytest.fail(place.path))
-    assert seen_here(items(log_dir)[:1], None, listed).folders == first.folders[:1]
+    assert files_seen_here(items(log_dir)[:1], None, listed).folders == first.folders[:1]
 
 
 def _other_time(root: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_clone_with_equal_inodes_sizes_and_times_has_no_nonce(log_dir: Path, p
 
 def test_a_worker_to_which_the_lock_looks_free_writes_nothing(log_dir: Path, private: Path) -> None:
     with new_nonce(str(log_dir), str(private)) as nonce:
-        failed = other_than(seen(log_dir, nonce))
+        failed = why_other_files(seen(log_dir, nonce))
     assert failed is not None
     assert failed.kind == "sees no lock"
     assert "nolock" in failed.why
@@ -191,16 +191,16 @@ def test_a_worker_to_which_the_lock_looks_free_writes_nothing(log_dir: Path, pri
 def _wrote(folder: Path) -> same_files.WrittenFile:
     path = folder / "made"
     path.write_bytes(b"abc")
-    (written,) = left_by([str(path), str(folder / "removed again")])
+    (written,) = states_after_writing([str(path), str(folder / "removed again")])
     return written
 
 
 def test_what_a_worker_wrote_is_here_also_after_others_have_added_to_it(private: Path) -> None:
     written = _wrote(private)
-    assert has_come(written)
+    assert is_visible_here(written)
     with open(written.path, "ab") as file:
         file.write(b"more")
-    assert has_come(written)
+    assert is_visible_here(written)
 
 
 def _gone(path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_file_that_is_not_as_the_worker_left_it_has_not_come(
 ) -> None:
     written = _wrote(private)
     change(Path(written.path))
-    assert not has_come(written)
+    assert not is_visible_here(written)
 
 
 def test_on_network_storage_a_file_is_made_beside_it_so_that_the_client_looks_anew_and_goes_again(
@@ -244,7 +244,7 @@ def test_on_network_storage_a_file_is_made_beside_it_so_that_the_client_looks_an
 
     monkeypatch.setattr(same_files, "is_of_one_host", lambda tree, path: False)
     monkeypatch.setattr(RealDisk, "create", create)
-    assert has_come(written)
+    assert is_visible_here(written)
     assert [path.name for path in private.iterdir()] == ["made"]
 
 
@@ -263,7 +263,7 @@ class Work(ScanItem, frozen=True, kw_only=True):
 
 def write(item: Work) -> Outcome:
     """The function of the tests below."""
-    tree, _ = reached(item.place)
+    tree, _ = open_log_dir(item.place)
     path = f"{item.stage}/{item.place.folder}"
     disk = RealDisk(tree)
     if tree.is_there(path):
@@ -338,14 +338,14 @@ def test_what_a_worker_wrote_elsewhere_does_not_count_and_this_host_writes_it(
 def test_this_host_does_what_a_worker_with_other_files_did_not_and_says_so_once(
     log_dir: Path, private: Path, engine: SparkEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = same_files.seen_here
+    real = same_files.files_seen_here
     with (
         pytest.MonkeyPatch.context() as patch,
         lock.hold_lock(str(log_dir), RealDisk()),
         engine.writing(str(log_dir), lambda: str(private)),
         caplog.at_level(logging.WARNING),
     ):
-        patch.setattr(spark, "seen_here", lambda *given: real(*given)._replace(versions="other"))
+        patch.setattr(spark, "files_seen_here", lambda *given: real(*given)._replace(versions="other"))
         OVER.append(lambda: sorted(private.glob("t-*")) == [] or pytest.fail("a worker wrote"))
         found = dict(engine.map(write, works(log_dir, private)))
     assert {index: one.why for index, one in found.items()} == inodes(private)
@@ -358,7 +358,7 @@ def test_a_worker_that_loses_its_files_between_two_items_has_done_nothing_that_c
     log_dir: Path, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter([None, Failed("sees other files", "gone", "h")] * 2)
-    monkeypatch.setattr(spark_worker, "other_than", lambda seen: next(answers))
+    monkeypatch.setattr(spark_worker, "why_other_files", lambda seen: next(answers))
     found = dict(engine.map(could_not_read, items(log_dir)))
     assert found == {0: Outcome(), 1: Outcome()}
 

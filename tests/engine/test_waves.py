@@ -17,7 +17,7 @@ LONG_S = 60.0
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(spark, "CHECK_EVERY_S", 0.02)
 
 
 class LateJob:

@@ -28,7 +28,7 @@ from krepair.ops.check import check
 from krepair.options import EngineName, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.scan.segment_files import regenerate_offset_and_time
+from krepair.scan.segment_files import rebuild_offset_and_time
 from krepair.rewrite.indexes.transactions import replayed
 
 def memory(field):
@@ -45,7 +45,7 @@ def work(path):
     codes.append(int(verify_plan(plan, replace(options, originals=True)).exit_code))
     codes.append(int(verify_log_dir(path, options).exit_code))
     log = sorted(Path(path).glob("*/*.log"))[0]
-    made = regenerate_offset_and_time(str(log), log.stat().st_size, 0, 4096)
+    made = rebuild_offset_and_time(str(log), log.stat().st_size, 0, 4096)
     list(replayed(str(log.parent), [(0, log.stat().st_size)]))
     same = [log.with_suffix(".index").read_bytes() == made.index]
     same.append(log.with_suffix(".timeindex").read_bytes() == made.time_index)

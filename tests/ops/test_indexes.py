@@ -534,7 +534,7 @@ def test_both_indexes_of_a_segment_are_made_and_verified_by_one_reading_and_each
         readings.append(tuple(sorted(contents)))
         return real(item, contents, found)
 
-    monkeypatch.setattr(indexes, "_untrue_to_log", noting)
+    monkeypatch.setattr(indexes, "_contradictions_of_log", noting)
     report = apply(plan, options())
     assert report.exit_code == ExitCode.DONE
     assert readings == [(".index", ".timeindex")] * 2

@@ -12,7 +12,7 @@ from tests.ops.journeys import built
 
 
 @dataclass
-class Noted:
+class BatchNotes:
     """What was begun, and how often each moved."""
 
     tasks: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ def test_all_partitions_are_one_task(name: str, memory_dir: Path) -> None:
     placed = scene.place(memory_dir)
     changing = [one for one in placed.plan.partitions if one.changes]
     assert len(changing) > 1
-    noted = Noted()
+    noted = BatchNotes()
     apply(placed.plan, scene.options, noted)
     assert noted.tasks.count("apply") == 1
     assert noted.tasks[-1] == "apply"

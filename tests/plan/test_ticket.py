@@ -57,7 +57,7 @@ def test_of_thousands_of_partitions_those_that_free_most_are_shown_and_the_rest_
 
 def test_a_note_that_is_the_same_for_many_partitions_is_said_once():
     partitions = [*many(5), partition(partition=9, folder="__consumer_offsets-9", notes=("another",))]
-    assert section(*partitions, title="Notes").lines == (
+    assert section(*partitions, title="NoteTaker").lines == (
         "__consumer_offsets-0, __consumer_offsets-1, __consumer_offsets-2 and 2 more: one producer is active",
         "__consumer_offsets-9: another",
     )
@@ -68,7 +68,7 @@ def test_many_different_notes_are_cut_and_counted():
         partition(partition=number, folder=f"__consumer_offsets-{number}", notes=(f"note {number}",))
         for number in range(60)
     ]
-    lines = section(*partitions, title="Notes").lines
+    lines = section(*partitions, title="NoteTaker").lines
     assert len(lines) == 41
     assert lines[-1].startswith("20 more like these.")
 

@@ -56,9 +56,9 @@ Defect = Callable[[RecoveredSegment], RecoveredSegment]
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, module: Any, defect: Defect) -> None:
-    real = module.regenerate_offset_and_time
+    real = module.rebuild_offset_and_time
     monkeypatch.setattr(
-        module, "regenerate_offset_and_time", lambda *given, **named: defect(real(*given, **named))
+        module, "rebuild_offset_and_time", lambda *given, **named: defect(real(*given, **named))
     )
 
 

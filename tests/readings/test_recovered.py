@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recovered
+from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, verify_recovered
 from tests import builders
 from tests.builders import joined
 from tests.places import place_of
@@ -37,13 +37,13 @@ def item(root: Path, log: bytes = LOG, **fields: Any) -> RecoveredItem:
 
 
 def problems(asked: RecoveredItem) -> tuple[str, ...]:
-    found = read_recovered(asked)
+    found = verify_recovered(asked)
     assert isinstance(found, RecoveredResult), found
     return found.problems
 
 
 def test_whole_log_is_right_and_is_read_to_its_end(tmp_path: Path) -> None:
-    found = read_recovered(item(tmp_path, settle=True))
+    found = verify_recovered(item(tmp_path, settle=True))
     assert isinstance(found, RecoveredResult)
     assert found.problems == ()
     assert found.bytes == len(LOG)

@@ -56,8 +56,8 @@ def test_indexes_snapshots_and_epochs_are_made_in_the_second_reading(
     assert {Path(name).suffix for name in names} >= {".index", ".timeindex", ".snapshot", ""}
     jobs = noted(monkeypatch)
     verbs.apply(plan)
-    readers = [job for job in jobs if job[0] in {"read_recovered", "scan", "repair_indexes"}]
-    assert readers == [("read_recovered", len(SEGMENTS) + 1)]  # those of t-0, and that of o-0
+    readers = [job for job in jobs if job[0] in {"verify_recovered", "scan", "repair_indexes"}]
+    assert readers == [("verify_recovered", len(SEGMENTS) + 1)]  # those of t-0, and that of o-0
     assert points_of(path) == RAISED
     assert verbs.wrong(plan) == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from krepair.formats import txn_index
 from krepair.rewrite.indexes.transactions import replayed
-from krepair.scan.segment_files import regenerate_offset_and_time
+from krepair.scan.segment_files import rebuild_offset_and_time
 from tests.lab.judge import Judge
 
 SUFFIXES = (".index", ".timeindex", ".txnindex")
@@ -53,7 +53,7 @@ def by_krepair(folder: Path, settings: Mapping[str, str], *, empty_markers: bool
     logs = sorted(folder.glob("*.log"))
     made: dict[str, bytes] = {}
     for log in logs:
-        found = regenerate_offset_and_time(str(log), log.stat().st_size, int(log.stem), interval)
+        found = rebuild_offset_and_time(str(log), log.stat().st_size, int(log.stem), interval)
         assert (found.damage_text == "") == (found.valid_bytes == log.stat().st_size)
         made |= {f"{log.stem}.index": found.index, f"{log.stem}.timeindex": found.time_index}
         made[log.name] = b"%d" % found.valid_bytes

@@ -22,9 +22,9 @@ from krepair.engine.items import ScanItem
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.rewrite import recovered
 from krepair.rewrite.indexes.segment import RepairItem
-from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recovered
+from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, verify_recovered
 from krepair.scan.scan import scan
-from krepair.scan.segment_files import regenerate_offset_and_time
+from krepair.scan.segment_files import rebuild_offset_and_time
 from tests import builders
 from tests.builders import joined
 from tests.engine.travelled import failure_of
@@ -65,7 +65,7 @@ class Segment:
 
     def true(self) -> dict[str, bytes]:
         """Both files as recovery writes them, by the code that the index fix uses."""
-        made = regenerate_offset_and_time(str(self.path), len(self.log), 0, self.interval)
+        made = rebuild_offset_and_time(str(self.path), len(self.log), 0, self.interval)
         return {".index": made.index, ".timeindex": made.time_index}
 
     def file(self, suffix: str, data: bytes) -> RepairItem:
@@ -91,14 +91,14 @@ class Segment:
 
     def read(self) -> RecoveredResult:
         """The reading alone."""
-        found = read_recovered(self.reading)
+        found = verify_recovered(self.reading)
         assert isinstance(found, RecoveredResult), found
         return found
 
     def made(self, planned: dict[str, bytes]) -> RecoveredResult:
         """The reading, with new files planned with these bytes."""
         files = tuple(self.file(suffix, data) for suffix, data in planned.items())
-        found = read_recovered(replace(self.reading, scan=self.scan, makes=files))
+        found = verify_recovered(replace(self.reading, scan=self.scan, makes=files))
         assert isinstance(found, RecoveredResult), found
         return found
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
 from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn, replayed
-from krepair.scan.segment_files import regenerate_offset_and_time
+from krepair.scan.segment_files import rebuild_offset_and_time
 from tests import builders
 from tests.builders import Batch
 from tests.fixture_dirs import unpack
@@ -52,7 +52,7 @@ def test_indexes_are_those_of_a_brokers_recovery_for_any_mix_of_formats(
     path = tmp_path_factory.mktemp("mixed") / "00000000000000000003.log"
     content = b"".join(batch.raw for batch in batches)
     path.write_bytes(content)
-    found = regenerate_offset_and_time(str(path), len(content), 3, interval)
+    found = rebuild_offset_and_time(str(path), len(content), 3, interval)
     assert (found.index, found.time_index) == builders.indexes(3, batches, interval)
     assert (found.valid_bytes, found.damage_text, found.batches) == (len(content), "", len(batches))
     assert found.last_offset == batches[-1].last_offset
@@ -62,9 +62,9 @@ def test_damage_is_a_value_with_the_indexes_of_what_is_before_it(tmp_path: Path)
     path = tmp_path / "00000000000000000000.log"
     good = b"".join(builders.data(n, 1).raw for n in range(100))
     path.write_bytes(good + bytes(1000))
-    found = regenerate_offset_and_time(str(path), len(good) + 1000, 0, 500)
+    found = rebuild_offset_and_time(str(path), len(good) + 1000, 0, 500)
     path.write_bytes(good)
-    whole = regenerate_offset_and_time(str(path), len(good), 0, 500)
+    whole = rebuild_offset_and_time(str(path), len(good), 0, 500)
     assert (found.index, found.time_index, found.valid_bytes) == (whole.index, whole.time_index, len(good))
     assert found.damage_text == "a batch was expected, found zero bytes"
 

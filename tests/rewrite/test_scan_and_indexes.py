@@ -18,7 +18,7 @@ from krepair.rewrite.indexes.segment import (
     inspect_with_swaps,
 )
 from krepair.scan.scan import scan
-from krepair.scan.segment_files import regenerate_offset_and_time
+from krepair.scan.segment_files import rebuild_offset_and_time
 from tests.builders import NOW_MS
 from tests.engine.travelled import failure_of
 from tests.places import place_of
@@ -52,7 +52,7 @@ def test_one_reading_tells_what_two_tell_whatever_the_log_and_its_indexes(
     stem = folder / f"{0:020d}"
     path = stem.with_suffix(".log")
     path.write_bytes(log)
-    true = regenerate_offset_and_time(str(path), len(log), 0, INTERVAL)
+    true = rebuild_offset_and_time(str(path), len(log), 0, INTERVAL)
     place = place_of(folder)
     for index, time_index, active, clean in itertools.product(INDEXES, INDEXES, (False, True), (False, True)):
         for suffix, kind, data, entry in (

@@ -280,7 +280,7 @@ TABLE = {
         without_indexes,
         options("index=regenerate", settings=INTERVAL),
         (segment,),
-        "regenerate_offset_and_time",
+        "rebuild_offset_and_time",
         {
             "a position": (
                 lambda made: replace(made, index=made.index[:7] + b"\1" + made.index[8:]),

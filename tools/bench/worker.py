@@ -26,7 +26,7 @@ from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from krepair.rewrite.indexes.transactions import replayed
 from krepair.scan.scan import scan
-from krepair.scan.segment_files import regenerate_offset_and_time
+from krepair.scan.segment_files import rebuild_offset_and_time
 from tests.places import place_of
 from tools.bench.data import NOW_MS
 from tools.bench.setting import FAR_MS
@@ -90,7 +90,7 @@ def regenerate(folder: Path) -> int:
     made = 0
     segments = []
     for path in sorted(folder.glob("*.log")):
-        indexes = regenerate_offset_and_time(str(path), path.stat().st_size, int(path.stem), INTERVAL_BYTES)
+        indexes = rebuild_offset_and_time(str(path), path.stat().st_size, int(path.stem), INTERVAL_BYTES)
         made += len(indexes.index) + len(indexes.time_index)
         segments.append((int(path.stem), indexes.valid_bytes))
     return made + sum(len(txn_index.encode(each.entries)) for each in replayed(str(folder), segments))

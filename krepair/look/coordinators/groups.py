@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import LogsItem
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2, group_metadata
 from krepair.formats.coordinator_record import CoordinatorRecord
 from krepair.formats.damage import Damage
@@ -577,8 +577,8 @@ class _Records:
             self._book.take(group_metadata.RECORDS.decode(key, value), offset)
 
 
-@shown("groups")
-@in_its_place
+@shown_as("groups")
+@with_log_dir
 def read_groups(item: GroupsItem, tree: Tree) -> GroupsResult:
     """Read the groups of one partition."""
     commits, book = Commits(), GroupBook(item.place.folder, frozenset(item.groups))

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import LogsItem
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 from krepair.kernels import dump_rows as r
@@ -47,8 +47,8 @@ class RecordVersions(Struct, frozen=True, kw_only=True):
     damages: int = 0
 
 
-@shown("versions")
-@in_its_place
+@shown_as("versions")
+@with_log_dir
 def read_record_versions(item: LogsItem, tree: Tree) -> RecordVersions:
     """Read the versions of all records of one partition, superseded ones too: a broker loads each of them."""
     first: dict[tuple[int, int], int] = {}

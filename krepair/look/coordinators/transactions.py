@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import LogsItem
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2
 from krepair.formats.transaction_state import PRODUCER_ID, RECORDS, TransactionStatus, state_name
 from krepair.kernels import dump_rows as r
@@ -200,8 +200,8 @@ def _take_records(part: RecordsRead, book: TransactionBook, item: TransactionsIt
             )
 
 
-@shown("transactions")
-@in_its_place
+@shown_as("transactions")
+@with_log_dir
 def read_transactions(item: TransactionsItem, tree: Tree) -> TransactionsResult:
     """Read the transactions of one partition."""
     book, log = TransactionBook(item.place.folder), CoordinatorRecords(item, tree, _CUT_BYTES)

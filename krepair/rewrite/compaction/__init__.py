@@ -1,1 +1,1 @@
-"""Key compaction: which records stay, the new logs, and a second implementation that proves them."""
+"""Key compaction: which records stay, the new logs, and an independent implementation that verifies them."""

@@ -1,11 +1,12 @@
-"""Verification of a key compaction without the code that made it: sources and results side by side, then by key.
+"""Verification of a key compaction, in two steps that share no code with the writer.
 
-Each group is read with its sources: the source has every record of the result, byte for byte, at the same offset; every
-header is right, and no record without a key is missing. Then the rows of all groups are joined: the result has the last
-committed record of every key, unless that record is a removable tombstone, and no other record of the key.
+1. Each new log is read side by side with its sources. Every record of the new log must be in the source at the same
+   offset, byte for byte; every header must be right, and no record without a key may be missing.
+2. The keys of all groups are joined. For each key the new logs must hold its last committed record, unless that is a
+   removable tombstone, and no other record.
 
-This module decides independently which tombstones are removable, and distinguishes keys in its own way. It shares only
-the formats, and the list of aborted transactions, with the writer.
+This module decides by itself which tombstones are removable, and hashes keys in its own way. Only the formats and the
+list of aborted transactions are the writer's.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import numpy as np
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, Place
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2, compression
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.codec import Codec
@@ -50,7 +51,7 @@ _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
 
 
 def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: int) -> int:
-    """Fill a window after its first ``held`` bytes; ``position`` is the file position of its start."""
+    """Fill a window whose first ``held`` bytes are valid already; ``position`` is the file position of its start."""
     view = window.data
     wanted = min(len(window), size - position)
     while held < wanted and (got := read_into(view[held:wanted], position + held)):
@@ -59,18 +60,18 @@ def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: i
 
 
 # -- one group --------------------------------------------------------------------------------------
-class _Wrong(Exception):  # noqa: N818 - the answer of a verification, not an error
-    """Signal that the result is wrong; the message names the place."""
+class _Mismatch(Exception):  # noqa: N818 - the answer of a verification, not an error
+    """Difference between a new log and its sources; the message names file and position."""
 
 
 class _TooLarge(Exception):  # noqa: N818 - not an error either
-    """Signal that a batch needs more memory than the writer leaves free."""
+    """Batch that needs more memory than the writer leaves free; it is then verified from disk."""
 
 
 class _LogWindow:
     """Log that is read forward through a window.
 
-    A place is a byte in the window, a position a byte in the file.
+    Here a *place* is an index into the window, and a *position* is one into the file.
     """
 
     def __init__(self, read_into: ReadInto, size: int) -> None:
@@ -117,13 +118,13 @@ class _LentWindow(_LogWindow):
         """Raise, because nothing follows.
 
         Raises:
-            _Wrong: more bytes were expected.
+            _Mismatch: more bytes were expected.
         """
-        raise _Wrong(f"position {self.position + place}: whole batches were expected")
+        raise _Mismatch(f"position {self.position + place}: whole batches were expected")
 
 
 class _CheckedContent:
-    """Uncompressed records of one batch at a time, in a buffer that moves along.
+    """Reader of the uncompressed records of one batch at a time, piece by piece.
 
     Args:
         grows: True if a record may be larger than the buffer.
@@ -151,7 +152,7 @@ class _CheckedContent:
         return self
 
     def more(self, place: int) -> bool:
-        """Drop the bytes before a place and read the next piece; return False if there is none."""
+        """Drop the bytes before a place, and read the next piece; return False if there is none."""
         if self.end > place > 0:
             self.buffer.data[: self.end - place] = self.buffer.data[place : self.end]
         self.end -= place
@@ -159,14 +160,14 @@ class _CheckedContent:
         if piece is None:
             return False
         if isinstance(piece, Damage):
-            raise _Wrong(f"{piece.expected} was expected, found {piece.found}")
+            raise _Mismatch(f"{piece.expected} was expected, found {piece.found}")
         wanted = self.end + len(piece)
         if wanted > self._most:
-            raise _Wrong(f"a record of more than {self._most} bytes")
+            raise _Mismatch(f"a record of more than {self._most} bytes")
         if wanted > len(self.buffer):
             if not self._grows:
                 raise _TooLarge
-            # Allocate the largest size at once: memory that is never written costs nothing.
+            # The largest size is allocated at once: memory that is never written costs nothing.
             larger: Uint8s = np.zeros(self._most + _SLACK, np.uint8)[: self._most]
             larger[: self.end] = self.buffer[: self.end]
             self.buffer = larger
@@ -204,7 +205,7 @@ class _Group:
         """Read the whole group and compare it with its sources.
 
         Raises:
-            _Wrong: the result differs from what the sources require.
+            _Mismatch: the result differs from what the sources require.
             OSError: a file cannot be read.
         """
         with ExitStack() as opened:
@@ -217,26 +218,26 @@ class _Group:
                     self.state[v.C_SOURCE] = 0
                     self._source(source_log, result, source)
             if result.position + int(self.state[v.C_RESULT]) != result.size:
-                raise _Wrong(f"{self.item.result}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+                raise _Mismatch(f"{self.item.result}: {v.TEXTS[v.NOT_IN_SOURCE]}")
 
     def check_windows(self, source_log: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
         """Compare the whole batches in a window of the source with those in a window of the result.
 
         Raises:
-            _Wrong: the result differs from what the source requires.
+            _Mismatch: the result differs from what the source requires.
             OSError: the scratch folder cannot be written.
         """
         self.inputs[v.I_HORIZON] = source.horizon_passed
         self.state[v.C_SOURCE] = self.state[v.C_RESULT] = 0
         self._source(source_log, result, source)
         if self.state[v.C_RESULT] != result.filled:
-            raise _Wrong(f"{source.path}, near position {source_log.position}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+            raise _Mismatch(f"{source.path}, near position {source_log.position}: {v.TEXTS[v.NOT_IN_SOURCE]}")
 
     def result(self) -> CheckResult:
         """Return the collected rows and the counts of records.
 
         Raises:
-            _Wrong: the scratch folder has no room for the rows.
+            _Mismatch: the scratch folder has no room for the rows.
             OSError: the scratch folder cannot be written.
         """
         self._drain(last=True)
@@ -262,18 +263,18 @@ class _Group:
             if status in (v.NEED_SOURCE, v.NEED_RESULT):
                 log, column = (source_log, v.C_SOURCE) if status == v.NEED_SOURCE else (result, v.C_RESULT)
                 if self.state[column] == 0:
-                    raise _Wrong(f"{source.path}, position {source_log.position}: {v.TEXTS[v.BAD_SOURCE]}")
+                    raise _Mismatch(f"{source.path}, position {source_log.position}: {v.TEXTS[v.BAD_SOURCE]}")
                 log.go_to(int(self.state[column]))
                 self.state[column] = 0
             elif status == v.SLOW:
-                self._slow(source_log, result, source)
+                self._compare_large(source_log, result, source)
             elif status not in (v.DONE, v.TABLE_FULL):
                 where = source_log.position + int(self.state[v.C_SOURCE])
-                raise _Wrong(f"{source.path}, near position {where}: {v.TEXTS[status]}")
+                raise _Mismatch(f"{source.path}, near position {where}: {v.TEXTS[status]}")
 
-    # -- compressed batches that lie whole in both windows, many at a time
+    # -- compressed batches that both windows hold completely, many at a time
     def _unpack(self, source_log: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
-        """Decompress and compare the batches that the kernel put into ``packed``; large ones take ``_slow``."""
+        """Decompress and compare the batches that the kernel put into ``packed``, except large ones."""
         state, next_places = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
         count, first = int(state[v.C_PACKED]), 0
         state[v.C_PACKED] = 0
@@ -294,7 +295,7 @@ class _Group:
                         raise _TooLarge
                     # A large or broken batch is read piece by piece, which also describes an error.
                     state[v.C_SOURCE], state[v.C_RESULT] = source_place, result_place
-                    self._slow(source_log, result, source)
+                    self._compare_large(source_log, result, source)
                     first = row + 1
             row += 1
             row += self._add_blocks(
@@ -304,21 +305,21 @@ class _Group:
         state[v.C_SOURCE], state[v.C_RESULT] = next_places
 
     def _find_blocks(self, source_log: _LogWindow, result: _LogWindow, count: int) -> list[int]:
-        """Find the frames that are one lz4 block; return the rows without one, and the row after the last."""
+        """Find the batches that are a single lz4 block; return the rows of the others, and the row after the last."""
         single_blocks(source_log.window, self.packed, count, v.P_SOURCE, self.blocks)
         single_blocks(result.window, self.packed, count, v.P_RESULT, self.blocks_kept)
         without_block = np.minimum(self.blocks[:count, 0], self.blocks_kept[:count, 0]) < 0
         return [*np.flatnonzero(without_block).tolist(), count]
 
     def _add_blocks(self, source_data: memoryview, result_data: memoryview, first: int, after: int) -> int:
-        """Decompress batches of one block each, and what the result has of them; return the number that fitted."""
+        """Decompress batches of one lz4 block each, in source and result; return the number of batches that fitted."""
         taken = self.unpacked.add_blocks(source_data, self.blocks[first:after].tolist())
         kept = self.unpacked_kept.add_blocks(result_data, self.blocks_kept[first : first + taken].tolist())
         self.unpacked.forget_last(taken - kept)
         return kept
 
     def _add(self, codec: int, content: memoryview, kept: memoryview | None) -> bool:
-        """Add the content of a batch and of its remainder in the result (None: nothing stays); False if not added."""
+        """Add the records of a batch in source and result (None if none stay); return False if there was no room."""
         if not self.unpacked.add(codec, content):
             return False
         if self.unpacked_kept.add_nothing() if kept is None else self.unpacked_kept.add(codec, kept):
@@ -341,10 +342,10 @@ class _Group:
             self._join_noted_rows()
             if status not in (v.DONE, v.TABLE_FULL):
                 where = source_log.position + int(self.packed[first, v.P_SOURCE])
-                raise _Wrong(f"{source.path}, position {where}: {v.TEXTS[status]}")
+                raise _Mismatch(f"{source.path}, position {where}: {v.TEXTS[status]}")
 
-    # -- batches that are compressed, or exceed a window
-    def _slow(self, source_log: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+    # -- batches that are compressed and large, or exceed a window
+    def _compare_large(self, source_log: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
         """Compare the batch at ``C_SOURCE`` piece by piece, and move both windows past it."""
         source_place, result_place = int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT])
         where = f"{source.path}, position {source_log.position + source_place}"
@@ -354,7 +355,7 @@ class _Group:
         header = batch_v2.decode_header(source_log.front(source_place, batch_v2.HEADER_SIZE))
         new_header = _header_at(result, result_place) if result_has_more else None
         if new_header is not None and new_header.base_offset < header.base_offset:
-            raise _Wrong(f"{where}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+            raise _Mismatch(f"{where}: {v.TEXTS[v.NOT_IN_SOURCE]}")
         if new_header is not None and new_header.base_offset != header.base_offset:
             new_header = None
         self._batch(source_log, source_place, header, result, result_place, new_header, where)
@@ -383,9 +384,9 @@ class _Group:
             where: path and position in the source, for messages.
 
         Raises:
-            _Wrong: the batch in the result is wrong.
+            _Mismatch: the batch in the result is wrong.
         """
-        identical = new_header == header and _same(
+        identical = new_header == header and _same_bytes(
             source_log, source_place, result, result_place, header.size_bytes
         )
         head = np.frombuffer(source_log.front(source_place, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
@@ -397,7 +398,7 @@ class _Group:
             self.state[v.C_LEFT], self.state[v.C_MAX_TIME] = header.record_count, -1
             self.state[v.C_RESULT_LEFT] = 0 if identical or new_header is None else new_header.record_count
             if new_header is not None and new_header.record_count > 0 and new_header.codec != header.codec:
-                raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+                raise _Mismatch(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
             kept = None
             if new_header is not None and not identical and new_header.record_count:
                 kept = self.kept.begin(result, result_place, new_header)
@@ -405,9 +406,9 @@ class _Group:
         if new_header is not None and not identical:
             new_head = np.frombuffer(result.front(result_place, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
             if header.is_control and not new_header.is_empty:
-                raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+                raise _Mismatch(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
             if not v.header_is_right(head, 0, new_head, 0, self.state[v.C_MAX_TIME]):
-                raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+                raise _Mismatch(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
 
     def _records(self, source: _CheckedContent, kept: _CheckedContent | None, where: str) -> None:
         """Compare the records of one batch; ``kept`` is its content in the result, None if no record stays."""
@@ -418,14 +419,14 @@ class _Group:
         while status != v.DONE:
             if status == v.NEED_SOURCE:
                 if not source.more(int(state[v.C_SOURCE])):
-                    raise _Wrong(f"{where}: {v.TEXTS[v.BAD_SOURCE]}")
+                    raise _Mismatch(f"{where}: {v.TEXTS[v.BAD_SOURCE]}")
                 state[v.C_SOURCE] = 0
             elif status == v.NEED_RESULT:
                 if kept is None or not kept.more(int(state[v.C_RESULT])):
-                    raise _Wrong(f"{where}: {v.TEXTS[v.CHANGED]}")
+                    raise _Mismatch(f"{where}: {v.TEXTS[v.CHANGED]}")
                 state[v.C_RESULT] = 0
             elif status != v.TABLE_FULL:
-                raise _Wrong(f"{where}: {v.TEXTS[status]}")
+                raise _Mismatch(f"{where}: {v.TEXTS[status]}")
             status = v.check_records(
                 source.buffer, source.end, kept.buffer if kept else nothing, kept.end if kept else 0, self.facts,
                 self.points, self.noted, state,
@@ -433,12 +434,12 @@ class _Group:
             self._join_noted_rows()
         for content, end in ((source, v.C_SOURCE), (kept, v.C_RESULT)):
             if content is not None and (state[end] != content.end or content.more(content.end)):
-                raise _Wrong(f"{where}: bytes are left after the last record")
+                raise _Mismatch(f"{where}: bytes are left after the last record")
         state[v.C_SOURCE], state[v.C_RESULT] = saved
 
     # -- rows
     def _join_noted_rows(self) -> None:
-        """Join the collected keys into the table."""
+        """Enter the collected keys into the table."""
         count = int(self.state[v.C_NOTED])
         if count == 0:
             return
@@ -451,7 +452,7 @@ class _Group:
         self.state[v.C_NOTED] = 0
 
     def _grow_table(self, rows: int) -> None:
-        """Replace the table by one with room for ``rows`` rows, and keep the rows that it holds."""
+        """Move the rows of the table to a larger one with room for ``rows`` rows."""
         held = int(self.state[v.C_ROWS])
         old, self.table = self.table, np.empty((rows, v.ROW_WORDS), np.uint64)
         self.table[:held] = old[:held]
@@ -461,7 +462,7 @@ class _Group:
     def _drain(self, *, last: bool = False) -> None:
         """Put the rows of the table into a row file, sorted by part, and empty the table."""
         held = self.table[: self.state[v.C_ROWS]]
-        # 8-bit numbers get a radix sort, which needs no comparisons.
+        # numpy sorts 8-bit numbers with a radix sort, which is faster than one that compares.
         parts = (held[:, 0] >> _PART_SHIFT).astype(np.uint8)
         rows: Rows = held[np.argsort(parts, kind="stable")]
         if not last:
@@ -474,7 +475,7 @@ class _Group:
         try:
             self.rows.append(put_rows(rows, starts, "checked", self.item.scratch, inline=inline))
         except NoScratchError:
-            raise _Wrong(SCRATCH_NEEDED) from None
+            raise _Mismatch(SCRATCH_NEEDED) from None
 
 
 def _size_at(log: _LogWindow, place: int) -> int:
@@ -486,7 +487,7 @@ def _header_at(log: _LogWindow, place: int) -> batch_v2.BatchHeader | None:
     return batch_v2.decode_header(raw) if len(raw) == batch_v2.HEADER_SIZE else None
 
 
-def _same(
+def _same_bytes(
     source_log: _LogWindow, source_place: int, result: _LogWindow, result_place: int, size: int
 ) -> bool:
     for done in range(0, size, WINDOW_BYTES):
@@ -496,15 +497,15 @@ def _same(
     return True
 
 
-@shown("prove")
-@in_its_place
+@shown_as("prove")
+@with_log_dir
 def check_group(item: CheckItem, tree: Tree) -> CheckResult | Failed:
     """Compare one new segment with its sources."""
     group = _Group(item, tree)
     try:
         group.run()
         return group.result()
-    except (_Wrong, OSError) as problem:
+    except (_Mismatch, OSError) as problem:
         return _failed(item, problem)
 
 
@@ -515,11 +516,11 @@ def _failed(item: CheckItem, problem: Exception) -> Failed:
 
 
 class SourceProof:
-    """Verification of what the writer made from one source, window by window, while source and result are in memory.
+    """Verification of one source while the new log is written, so that neither file need be read again.
 
-    The proof sees the bytes, and nothing else that the writer knows. A later reader of the file must check that the
-    file holds what was written, and that its CRCs are right. The writer also holds large records in memory. So the
-    proof gives up at a large record, and the files are verified from disk instead.
+    It gets each window of the source together with the bytes that the writer made from it. A later reader of the new
+    log only has to check the CRCs, and that the file holds what was written. At a large record the proof gives up,
+    since the writer needs the memory: then both files are verified from disk.
 
     Args:
         item: item of one source; the proof does not read the source's files.
@@ -534,11 +535,11 @@ class SourceProof:
         self._is_active = True
 
     def take(self, window: Uint8s, end: int, result: Uint8s, result_end: int) -> None:
-        """Compare the batches of one source window with what the writer made from them.
+        """Compare the batches of one source window with the bytes that the writer made from them.
 
         Args:
             window: uint8[W] with 16 bytes after it, unchanged during the call.
-            end: place after the last batch; more than W if that batch exceeds the window: then the proof gives up.
+            end: place after the last batch; more than W if that batch exceeds the window, where the proof gives up.
             result: uint8[V] with 16 bytes after it.
             result_end: number of valid bytes in ``result``.
         """
@@ -550,7 +551,7 @@ class SourceProof:
         self._result.lend(result, result_end)
         try:
             self._group.check_windows(self._source, self._result, self._item.sources[0])
-        except (_Wrong, OSError) as problem:
+        except (_Mismatch, OSError) as problem:
             self._outcome, self._is_active = _failed(self._item, problem), False
         except _TooLarge:
             self.give_up()
@@ -569,7 +570,7 @@ class SourceProof:
             return Failed("verify", text)
         try:
             return self._group.result()
-        except (_Wrong, OSError) as problem:
+        except (_Mismatch, OSError) as problem:
             return _failed(self._item, problem)
 
 
@@ -579,11 +580,10 @@ _CONTENT_BYTES: Final = 1 << 20
 
 
 class CheckedContents:
-    """Contents of compressed batches, decompressed one after another.
+    """Buffer with the uncompressed records of many batches, one after another.
 
-    This class shares no code with the decompression in the writer. The writer has kernels for lz4, for snappy and for
-    the walk over zstd frames; this class uses another library and walks in Python. Both use the same library for zstd
-    itself and for gzip.
+    The decompression is not the writer's: it uses other code for lz4 and snappy, and walks over zstd frames in Python.
+    Both use the same libraries for gzip and for the content of zstd frames.
 
     Attributes:
         buffer: uint8[V], with 16 bytes after it.
@@ -606,8 +606,8 @@ class CheckedContents:
             stored: compressed records of the batch.
 
         Returns:
-            True if the content was added. False if there is no room, or if the content must be read in pieces because
-            it is large or broken. The first content always has room.
+            True if the content was added. False if there is no room, or if the content is large or broken, so that it
+            must be read in pieces. The first content always has room.
         """
         into = _INTO.get(codec)
         if into and (end := into(stored, self._view, self.ends[-1])) >= 0:
@@ -648,9 +648,9 @@ class CheckedContents:
         return ends
 
 
-@shown("prove")
+@shown_as("prove")
 def check_join(item: CheckJoinItem) -> int | Failed:
-    """Check the keys of some parts; return the number of keys."""
+    """Check that the new logs hold the right record of each key in some parts; return the number of keys."""
     size = 1 << 10
     while size < 2 * item.count:
         size *= 2

@@ -1,7 +1,7 @@
-"""Records of one batch that is compressed, or larger than a window, read buffer by buffer for compaction.
+"""Reading of one batch that is compressed, or larger than a window, with little memory.
 
-Memory is one buffer, which fits the largest record. Everything held of one record, in any step, has to stay below 256
-MB: the record, what is left of it, and the window of its codec. A partition with a larger record is skipped.
+The uncompressed records pass through one buffer, which grows to the largest record. A record, its copy in the new log
+and the window of its codec must together stay below 256 MB; a partition with a larger record is skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOO_LARGE: Final = "compaction does not take larger ones"
 _FIRST_BYTES: Final = 1 << 20
 
 Take = Callable[[Uint8s, int, int], tuple[int, int, int]]
-"""Function (buffer, end, records left) -> (status, records taken, place after them)."""
+"""Function that takes whole records: (buffer, its end, records left) -> (status, records taken, place after them)."""
 
 
 class ContentError(Exception):
@@ -71,7 +71,7 @@ class ContentBuffer:
         """
         with contextlib.closing(
             pieces
-        ):  # what a codec looks back at goes with it, before the next batch is read
+        ):  # the generator goes out of scope here: the memory of its codec is free before the next batch
             yield from self._reading(pieces, codec, count, position, take)
 
     def _reading(
@@ -102,7 +102,7 @@ class ContentBuffer:
             raise ContentError(position, wrong_count(count, remaining, end))
 
     def _grow(self, most: int, position: int) -> None:
-        """Grow to the largest record at once: unused memory costs nothing, and nothing is copied twice."""
+        """Enlarge the buffer to the largest record at once: unused memory costs nothing, and growth would copy."""
         if len(self.bytes) >= most:
             raise ContentError(position, too_large("record", most))
         larger = _with_slack(most)

@@ -1,9 +1,8 @@
-"""Notes on large batches, taken while their log is read for its keys: their headers, and a word for each record.
+"""Notes on batches, taken while a log is read for its keys, so that a plan need not read those batches again.
 
-Once it is known which offsets stay, a header tells whether a record of its batch may stay. For a batch of which nothing
-stays, the header is all that is needed; for an uncompressed batch, the header and the sizes of its records always
-suffice. So such batches are not read again to compute what is left of them. Where batches are small, their headers are
-a large part of the log: then nothing is noted, and the log is read as it is.
+A plan has to know the exact size of each new log. If no record of a batch stays, its header is enough to compute that;
+for an uncompressed batch, its header and the sizes of its records are enough. So both are noted. If batches are small,
+their headers are a large part of the log: then nothing is noted, and the log is read a second time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from krepair.formats.arrays import Uint8s
 from krepair.kernels.compact_headers import note_headers
 
 LEAST_MEAN_BYTES: Final = 1 << 12
-"""Mean size in bytes from which batches count as large."""
+"""Smallest mean size of the batches, in bytes, for which notes are taken."""
 GAP_BYTES: Final = 1 << 16
 """Largest gap in bytes between two needed batches that is read along with them."""
 _ALL_BYTES: Final = 32 << 20
@@ -26,11 +25,11 @@ _AT_LEAST_BYTES: Final = 1 << 14
 _WORD_BYTES: Final = 8
 
 
-class Noted(Struct, frozen=True):
-    """Notes on one log.
+class BatchNotes(Struct, frozen=True):
+    """Notes on the batches of one log.
 
     Attributes:
-        headers: headers of all its batches, one after another; empty if they were not noted.
+        headers: headers of all batches, one after another; empty if they were not noted.
         sizes: uint64[R], see ``compact_headers.filter_headers``; empty if they were not noted.
     """
 
@@ -38,16 +37,16 @@ class Noted(Struct, frozen=True):
     sizes: bytes = b""
 
 
-NOTHING_NOTED: Final = Noted()
+NO_NOTES: Final = BatchNotes()
 
 
 def note_bytes_of(segments: int) -> int:
-    """Return how many bytes of headers, and as many of words, each of ``segments`` segments may note."""
+    """Return how many bytes of headers, and how many of words, may be noted for each of ``segments`` segments."""
     return max(_ALL_BYTES // max(segments, 1), _AT_LEAST_BYTES)
 
 
-class Notes:
-    """Taker of notes on the windows of a log, one after another.
+class NoteTaker:
+    """Taker of notes on a log that is read window by window.
 
     Args:
         most_bytes: limit in bytes of the headers, and of the words; if there are more, none are noted.
@@ -65,7 +64,7 @@ class Notes:
 
     @property
     def wants_sizes(self) -> bool:
-        """True if words are useful."""
+        """True if the words of the log's records should be noted."""
         return self._whole and self._room > 0
 
     def take_sizes(self, words: Any) -> None:
@@ -96,7 +95,7 @@ class Notes:
         self._count += count
         self._headers.append(self._out[: count * batch_v2.HEADER_SIZE].tobytes())
 
-    def found(self, *, sizes: bool = True) -> Noted:
-        """Return all notes; ``sizes`` is True if words could be noted for all records."""
+    def found(self, *, sizes: bool = True) -> BatchNotes:
+        """Return all notes; ``sizes`` is True if the words of all records were noted."""
         whole = sizes and self.wants_sizes
-        return Noted(b"".join(self._headers), b"".join(self._sizes) if whole else b"")
+        return BatchNotes(b"".join(self._headers), b"".join(self._sizes) if whole else b"")

@@ -1,4 +1,7 @@
-"""Work items and results of key compaction: small values; records never travel, hashes only if they are few."""
+"""Work items and results of the tasks of key compaction (``compaction.tasks`` and ``compaction.check``).
+
+They travel between driver and workers, so they stay small: hashes of keys travel only if they are few, records never.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,16 @@ from krepair.formats.arrays import Int64s
 from krepair.kernels.check_compacted import ROW_WORDS
 from krepair.kernels.scan import SegmentSummary
 from krepair.plan.model import SourceSegment
-from krepair.rewrite.compaction.headers import NOTHING_NOTED, Noted
+from krepair.rewrite.compaction.headers import NO_NOTES, BatchNotes
 from krepair.rewrite.compaction.rows import ROW_BYTES, RowFile
 
 
 class Result(Outcome, frozen=True, kw_only=True):
-    """Common part of every result.
+    """Common part of the results.
 
     Attributes:
-        position: position of the batch whose records compaction cannot take, -1 if there is none.
-        problem: what was expected and found there.
+        position: position of a batch that compaction cannot read, -1 if there is none.
+        problem: what was expected at that position and what was found.
     """
 
     position: int = -1
@@ -37,8 +40,8 @@ class KeysItem(Struct, frozen=True, kw_only=True):
         secret: 16 bytes, key of the hash.
         rows_inline: largest number of rows in the result; more go to the scratch folder.
         scratch: path of the scratch folder, empty if there is none.
-        scan: scan to make in the same reading of the log, before any transaction is known. If the segment has batches
-            of transactions, its keys are not found then.
+        scan: scan to make in the same reading of the log, when aborted transactions are not known yet. If the segment
+            then has batches of transactions, the task finds no keys; None for no scan.
         note_bytes: limit of the notes in bytes, see ``compaction.headers``; 0 for no notes.
         lowest: True if rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
     """
@@ -75,11 +78,11 @@ class KeysResult(Result, frozen=True, kw_only=True):
     buckets: bytes = b""
     keyless: int = 0
     scan: ScanResult | Failed | None = None
-    noted: Noted = NOTHING_NOTED
+    noted: BatchNotes = NO_NOTES
 
     @property
     def found(self) -> bool:
-        """True if the search for keys was completed, with this result or with a problem."""
+        """True if the task has searched for keys; it may have met a problem."""
         return bool(self.buckets or self.failure or self.problem)
 
 
@@ -93,8 +96,8 @@ class JoinItem(Struct, frozen=True, kw_only=True):
         rows: number of rows in these buckets.
         offsets_inline: largest number of offsets in the result; more go to the scratch folder.
         scratch: path of the scratch folder, empty if there is none.
-        elsewhere: rows of records that stay, here or in other replicas, with the lowest offset of each key, see
-            ``compact_keys.LARGEST``.
+        elsewhere: rows of records that stay although they are not the last of their key, here or in other replicas,
+            with the lowest offset of each key, see ``compact_keys.LARGEST``.
         elsewhere_rows: number of those rows in these buckets.
     """
 
@@ -134,7 +137,7 @@ class JoinResult(Result, frozen=True, kw_only=True):
     Attributes:
         offsets: last offsets of the keys.
         keys: number of keys.
-        held: last offsets of the keys of which an older record stays elsewhere.
+        held: last offset of each key of which an older record stays elsewhere; a tombstone there must stay too.
     """
 
     offsets: OffsetFile = OffsetFile()
@@ -143,7 +146,7 @@ class JoinResult(Result, frozen=True, kw_only=True):
 
 
 class CompactItem(Struct, frozen=True, kw_only=True):
-    """Item that reads one segment as compaction leaves it, and scans that for the rules of markers.
+    """Item that computes one segment as key compaction leaves it, and scans the result for the rules of markers.
 
     Attributes:
         next_base: base offset of the following segment.
@@ -153,14 +156,14 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         protected: sorted (producer id, epoch) whose markers stay.
         drop_unstamped: True if tombstones without a delete horizon in their batch are old enough to go.
         aborted: int64[N, 3], aborted transactions that may touch the segment, see ``find_aborted``.
-        stays: offsets of the last record of each key, for this segment or for more.
+        stays: offsets of the last record of each key; they may include those of other segments.
         keyless: True if there are records without a key.
         noted: notes from ``KeysResult``; batches for which they suffice are not read.
         keeps_all: True if transaction markers and tombstones stay whatever their age.
-        held: offsets of tombstones that stay whatever their age, for this segment or for more.
+        held: offsets of tombstones that stay whatever their age; they may include those of other segments.
         held_markers: int64[H], ascending offsets of transaction markers that stay for other replicas.
-        source_headers: digest of the log's headers, if it is to be rewritten.
-        most_packed: above 0, the result holds ``stays`` encoded, if that needs at most this many bytes.
+        source_headers: digest of the log's headers in the plan, if the segment is to be rewritten; else empty.
+        most_packed: largest size in bytes of the encoded ``stays`` in the result; 0 if they are not wanted.
     """
 
     place: Place
@@ -174,7 +177,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     aborted: bytes
     stays: tuple[OffsetFile, ...]
     keyless: bool = True
-    noted: Noted = NOTHING_NOTED
+    noted: BatchNotes = NO_NOTES
     keeps_all: bool = False
     held: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""
@@ -188,10 +191,10 @@ class CompactItem(Struct, frozen=True, kw_only=True):
 
 
 class CompactResult(Result, frozen=True, kw_only=True):
-    """One segment as compaction leaves it.
+    """Facts about one segment as key compaction leaves it.
 
     Attributes:
-        summary: summary of the scan; None on failure.
+        summary: summary of the scan of the compacted segment; None on failure.
         entries: content of the ``.txnindex``.
         tallies: int64[TALLY_COUNT], see ``compact_filter``.
         stays: encoded offsets of the last record of each key; None if not requested, or too large.
@@ -237,9 +240,9 @@ class CheckItem(Struct, frozen=True, kw_only=True):
         result: absolute path of the new ``.log``; of the present one for a segment that does not change.
         now_ms: current time in epoch milliseconds, compared with delete horizons.
         aborted: aborted transactions, see ``compaction.tasks.find_aborted``.
-        transactions: True if there may be transactions; if not, a batch of one is an error.
-        elsewhere: True if the sources are logs of another replica: their records only keep tombstones.
-        points: 16 random bytes for this verification.
+        transactions: True if there may be transactions; if False, a transactional batch is an error.
+        elsewhere: True if the sources are logs of another replica, whose records only make tombstones stay.
+        points: 16 random bytes of this verification, with which it hashes keys.
         rows_inline: largest number of rows in the result.
         scratch: path of the scratch folder, empty if there is none.
     """
@@ -262,7 +265,7 @@ class CheckItem(Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(Struct, frozen=True, kw_only=True):
-    """Group in which nothing is wrong so far.
+    """Result of a group whose new log matches its sources; its keys are checked later.
 
     Attributes:
         rows: rows for the join.
@@ -298,15 +301,15 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
 
 
 class CompactStageItem(Struct, frozen=True, kw_only=True):
-    """Item that writes what stays of one segment into the new ``.log``.
+    """Item that writes the kept part of one segment into the new ``.log``.
 
     Attributes:
         compact: item that reads the segment.
         target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
         out_position: byte of the new log at which this segment's part starts.
-        source: the segment's part of the plan; positions are in the compacted stream.
+        source: decisions of the plan for the segment; positions are in the compacted stream.
         headers: digest of the compacted stream in the plan.
-        check: item that proves the source while it is written; its ``result`` is not read. None: it is proven later.
+        check: item that verifies the source while it is written; None if it is verified later.
     """
 
     compact: CompactItem
@@ -323,12 +326,12 @@ class CompactStageItem(Struct, frozen=True, kw_only=True):
 
 
 class CompactStageResult(CompactResult, frozen=True, kw_only=True):
-    """One source of a new log.
+    """Result of writing one source segment into a new log.
 
     Attributes:
-        written_crc: CRC-32C over the headers of what it contributed to the new log, see ``krepair.checks.parts``.
-        checked: result of the proof; None if it was not made, so that the files have to be read for it.
-        source: scan of the source, with all its CRCs.
+        written_crc: CRC-32C over the headers of the written batches, see ``krepair.checks.parts``.
+        checked: result of the verification; None if the files still have to be read for it.
+        source: scan of the source, including all its CRCs.
     """
 
     written_crc: int = 0

@@ -1,7 +1,7 @@
-"""The keys of one segment: the hash of each, and the offset of its last committed data record.
+"""Collects the keys of one segment: the hash of each key, and the offset of its last committed data record.
 
-Memory is one window, one table and one buffer, whatever the segment holds: a full table is passed to ``on_rows`` and
-emptied.
+It needs memory for one window, one table and one buffer, however many keys there are: a full table is passed to
+``on_rows`` and emptied.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto, fill
 from krepair.rewrite.compaction.content import ContentBuffer, ContentError, content_of, record_problem
-from krepair.rewrite.compaction.headers import Noted, Notes
+from krepair.rewrite.compaction.headers import BatchNotes, NoteTaker
 from krepair.rewrite.compaction.rows import BUCKETS, Rows
 from krepair.scan.unpacked_batches import UnpackedBatches
 
@@ -32,12 +32,15 @@ BUCKET_SHIFT: Final = np.uint64(64 - 10)
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 OnRows = Callable[[Rows, Int64s], None]
-"""Takes the rows of one table (two halves of the hash of a key, offset + 1) by bucket, the highest bits of the first
-half, and int64[BUCKETS + 1]: rows before each bucket."""
+"""Function that takes the rows of one table, sorted by bucket, and the number of rows before each bucket.
+
+A row is (first half of the key's hash, second half, offset + 1). The highest bits of the first half are the bucket.
+The numbers are int64[BUCKETS + 1].
+"""
 
 
 class TransactionError(Exception):
-    """A batch belongs to a transaction, and the aborted ones are unknown."""
+    """Batch of a transaction in a log whose aborted transactions are not known yet."""
 
 
 @dataclass
@@ -63,7 +66,7 @@ class KeyWalk:
     secret: Rows
     on_rows: OnRows
     table_rows: int = TABLE_ROWS
-    notes: Notes = field(default_factory=lambda: Notes(0))
+    notes: NoteTaker = field(default_factory=lambda: NoteTaker(0))
     aborted_known: bool = True
     lowest: bool = False
     _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
@@ -123,7 +126,7 @@ class KeyWalk:
         self._position += end
 
     @property
-    def noted(self) -> Noted:
+    def noted(self) -> BatchNotes:
         """Notes on the whole log."""
         return self.notes.found(sizes=bool(self._state[k.K_SIZES]))
 
@@ -133,7 +136,7 @@ class KeyWalk:
         return int(self._state[k.K_KEYLESS])
 
     def _step(self, window: Uint8s, filled: int, position: int) -> bool:
-        """Continue in a window; return whether there is more to do in it."""
+        """Enter keys until the window ends or a batch needs special treatment; return whether batches are left."""
         state = self._state
         status = k.keys_window(
             window,
@@ -165,7 +168,7 @@ class KeyWalk:
         return False
 
     def _unpack(self, window: Uint8s, filled: int, position: int) -> None:
-        """Decompress the batches that the kernel has noted, many in one call of it."""
+        """Decompress the batches that the kernel has put aside, and enter their keys."""
         state, there = self._state, int(self._state[k.K_PLACE])
         count = int(state[k.K_PACKED])
         state[k.K_PACKED] = 0
@@ -201,7 +204,7 @@ class KeyWalk:
         self._state[k.K_NOTED] = self._state[k.K_SIZED] = 0
 
     def _make_room(self) -> None:
-        """Switch to a larger table, or empty the largest one."""
+        """Replace a full table by a larger one; if it has its largest size already, empty it."""
         if len(self._table) >= self.table_rows:
             self._drain()
             return

@@ -1,7 +1,7 @@
-"""One segment's ``.log`` without the records that compaction removes, as a stream: nothing is stored.
+"""A segment's ``.log`` without the records that key compaction removes, computed as a stream of bytes.
 
-Empty batches and all markers are still in it. The rules of markers decide on those, from a scan of this same stream: so
-the second wave runs once to learn the exact bytes, and again to write them.
+The stream still has all markers, and a header for each batch that loses all records: ``rules.markers`` decides on those
+from a scan of the stream. A plan computes the stream to learn its exact size; ``apply`` computes it again to write it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from krepair.kernels.compact_packed import filter_packed, note_packed
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto, fill
 from krepair.rewrite.compaction.content import ContentBuffer, ContentError, content_of, record_problem
-from krepair.rewrite.compaction.headers import GAP_BYTES, NOTHING_NOTED, Noted
+from krepair.rewrite.compaction.headers import GAP_BYTES, NO_NOTES, BatchNotes
 from krepair.rewrite.compaction.keys import whole_batch
 from krepair.scan.unpacked_batches import UnpackedBatches
 
@@ -35,7 +35,7 @@ _PIECE_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 1 << 20
 """Largest content in bytes that is decompressed and compressed in one call."""
 _LARGEST_PACKED_BYTES: Final = _SMALL_BYTES + (_SMALL_BYTES >> 2)
-"""Upper bound in bytes for the compressed remains of such a content."""
+"""Upper bound in bytes of such a content after some records were removed and the rest was compressed again."""
 _PACKED_ROWS: Final = 1 << 12
 _ALONE: Final = -1
 _NONE: Final = -1
@@ -44,14 +44,16 @@ _ALL: Final = 1 << 62
 Piece = Any
 """Piece of the stream, uint8[] or bytes."""
 OnSource = Callable[[Uint8s, int], None]
-"""Takes a window, uint8[W] with ``SLACK`` bytes behind it, and the place after its last batch: more than W if that
-passes the window."""
+"""Function that takes a window, uint8[W] with ``SLACK`` bytes after it, and the place after its last batch.
+
+The place is more than W if the batch exceeds the window.
+"""
 _END_OF_WINDOW: Final = b""
 
 
 @dataclass(frozen=True)
-class Stay:
-    """Facts that decide which records of one segment stay.
+class StayRules:
+    """Rules that decide which records of one segment stay.
 
     Attributes:
         offsets: int64[N], offsets of the last record of each key in this segment, ascending.
@@ -74,7 +76,7 @@ class Stay:
 
 @dataclass
 class _RecordsLeft:
-    """Remaining records of one batch."""
+    """Records of one batch that stay."""
 
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -91,24 +93,24 @@ class CompactedLog:
         read_into: function that fills a buffer from a position of the source and returns the bytes read. It may raise
             ``OSError``.
         file_size: size of the source in bytes; all of it must be valid batches.
-        stay: facts that decide which records stay.
-        noted: notes on the source; batches for which they suffice are not read, and the bytes in place of their records
-            are meaningless.
-        sums: True to give new batches their CRC.
+        stay: rules that decide which records stay.
+        noted: notes on the source. A batch for which they are enough is not read: the stream then has the right number
+            of bytes in place of its records, but not the right bytes.
+        sums: True to compute the CRC of each new batch.
 
     Attributes:
-        tallies: int64[TALLY_COUNT], counts of what was streamed so far.
+        tallies: int64[TALLY_COUNT], counts of the records that were read so far, by their fate.
         size: number of bytes streamed so far.
-        on_source: function that takes each window of the source, after everything that stays of it was read from the
-            stream and examined. Without notes it gets every batch once.
+        on_source: function that takes each window of the source after the caller has read the window's part of the
+            stream. Without notes it gets every batch once.
     """
 
     def __init__(
         self,
         read_into: ReadInto,
         file_size: int,
-        stay: Stay,
-        noted: Noted = NOTHING_NOTED,
+        stay: StayRules,
+        noted: BatchNotes = NO_NOTES,
         *,
         sums: bool = True,
     ) -> None:
@@ -140,12 +142,12 @@ class CompactedLog:
         self._lent: Uint8s | None = None
         self._in_place = False
 
-    # -- as a file that is read forward -----------------------------------------------------------
+    # -- the stream read like a file, forward only ------------------------------------------------
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer from a position of the stream, which never lies before what was already read.
+        """Fill a buffer with the next bytes of the stream; ``position`` must not be lower than in earlier calls.
 
-        It returns what stays of at most one source window, in whole batches. A call for more means that all of that was
-        examined.
+        A call returns whole batches, and at most what stays of one source window. The next call means that the caller
+        has examined all of them.
 
         Raises:
             ContentError: a batch of the source cannot be read.
@@ -173,13 +175,13 @@ class CompactedLog:
         return filled
 
     def _lend(self, buffer: memoryview) -> None:
-        """Let what stays of the next window be written directly into the caller's buffer, if it is large enough."""
+        """Use the caller's buffer for the next window's output, if it is large enough: this saves a copy."""
         self._in_place = False
         self._lent = np.frombuffer(buffer, np.uint8) if len(buffer) >= len(self._window) else None
 
     # -- the stream -------------------------------------------------------------------------------
     def pieces(self) -> Iterator[Piece]:
-        """Yield the stream in pieces, each valid until the next is requested. An empty piece ends a window.
+        """Yield the stream in pieces, each valid until the next is requested. An empty piece marks the end of a window.
 
         Raises:
             ContentError: a batch of the source cannot be read.
@@ -199,7 +201,7 @@ class CompactedLog:
             position += int(self._state[f.F_PLACE])
 
     def _beside_headers(self) -> Iterator[Piece]:
-        """Yield what is left by the notes, which suffice for most batches; read the others in runs."""
+        """Yield the stream computed from the notes; read only the batches for which they are not enough."""
         heads, state = np.frombuffer(self._noted_of_it.headers, np.uint8), self._state
         sizes = np.frombuffer(self._noted_of_it.sizes, np.uint64)
         status = k.OUTPUT_FULL
@@ -223,7 +225,7 @@ class CompactedLog:
             raise ContentError(int(state[f.F_POSITION]), "batches up to the end were expected, found none")
 
     def _run(self, position: int, end: int) -> Iterator[Piece]:
-        """Yield batches that are read together, or one that exceeds the window."""
+        """Read neighbouring batches together, or one that exceeds the window, and yield what stays of them."""
         yield from self._from_window(self._fill(position, end), position)
         if self._state[f.F_PLACE] != end - position:
             text = "batches of the sizes that they had in the first reading were expected, found others"
@@ -268,7 +270,7 @@ class CompactedLog:
         raise ContentError(here, record_problem(status))
 
     def _one(self, filled: int, position: int) -> Iterator[Piece]:
-        """Yield a batch that is compressed, or exceeds the window."""
+        """Yield what stays of a batch that is compressed, or exceeds the window."""
         window, place = self._window, int(self._state[f.F_PLACE])
         front = batch_front(window.data, place)
         assert front is not None  # a kernel has found it
@@ -288,7 +290,7 @@ class CompactedLog:
 
     # -- compressed batches, many at a time ---------------------------------------------------------
     def _prepare(self, filled: int) -> None:
-        """Compute what stays of the window's next compressed batches, as many as are decompressed in one go."""
+        """Compute what stays of the window's next compressed batches, many in one call of the kernel."""
         state, stay, packed = self._state, self._stay, self._packed
         first = int(state[f.F_READY])
         if first == self._noted:
@@ -305,7 +307,7 @@ class CompactedLog:
         state[f.F_READY] = after
 
     def _filter(self, first: int, after: int) -> int:
-        """Copy what stays of decompressed batches, and compress it; return the row after the last."""
+        """Copy the records that stay from decompressed batches, and compress them; return the row after the last."""
         if len(self._kept) < len(self._unpacked.bytes):
             self._kept = np.empty(len(self._unpacked.bytes), np.uint8)
         after = filter_packed(
@@ -358,7 +360,8 @@ class CompactedLog:
                 yield batch_v2.HEADER.pack(new._replace(crc=crc))
                 yield from content.parts
                 return
-            # Too much to hold: compute the same bytes once for their sum, and once more to yield them.
+            # Too much to hold in memory: compute the bytes once for size and CRC, which precede them in the header,
+            # and once more to yield them.
             uncounted = np.zeros_like(self.tallies)
             for _ in pieces(summed, uncounted, _NONE):
                 pass
@@ -392,7 +395,7 @@ class CompactedLog:
         tallies: Int64s,
         hold: int,
     ) -> Iterator[bytes]:
-        """Yield the compressed records that stay; beyond ``hold`` bytes only count and sum them."""
+        """Yield the compressed records that stay; after ``hold`` bytes only compute their size and CRC."""
         state = self._state
         state[f.F_LAST_OFFSET] = header.base_offset - 1
         state[f.F_KEPT] = 0
@@ -421,7 +424,7 @@ class CompactedLog:
             return status, read, after
 
         source = content_of(header.codec, self._window, place, size, filled, self._read_into, position)
-        # Finished bytes are yielded after each piece of the source, so that no batch is held whole.
+        # Bytes are yielded after each piece of the source, so that no batch is in memory as a whole.
         reading = self._buffer.reading(source, header.codec, header.record_count, position, take)
         for _ in reading:
             yield from _given(ready, content, hold)

@@ -1,8 +1,8 @@
-"""Key compaction of partitions on any engine: decisions and staging.
+"""The driver's part of key compaction: it sends the tasks of partitions to an engine, and decides by their results.
 
-It takes three waves over the segments in the compaction range: the keys of each segment, the join of each partition's
-keys, and each segment as it is left. ``Prepared`` holds what the third wave needs; planning runs that wave once to
-learn its exact bytes, and applying computes ``Prepared`` again and runs the wave again to write them.
+There are three waves of tasks: find the keys of each segment, join the keys of each partition, and compute each segment
+as compaction leaves it. ``Prepared`` is what the first two waves give. A plan runs the third wave to learn exact sizes;
+``apply`` runs all three again to write the new logs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from krepair.logdir.reading import why
 from krepair.next_command import COMPARE_REPLICAS, LOG_DIR, NOTHING, PLAN, Next
 from krepair.plan.model import CompactedSource, SourceSegment
 from krepair.rewrite.compaction.content import TOO_LARGE
-from krepair.rewrite.compaction.headers import NOTHING_NOTED, Noted, note_bytes_of
+from krepair.rewrite.compaction.headers import NO_NOTES, BatchNotes, note_bytes_of
 from krepair.rewrite.compaction.items import (
     CheckItem,
     CompactItem,
@@ -60,7 +60,7 @@ _INLINE_BYTES: Final = 64 << 20
 _ROWS_INLINE_AT_LEAST: Final = 1 << 10
 _JOIN_ROWS: Final = 1 << 21
 _MOST_PACKED: Final = 6 << 20
-"""Bytes of the encoded offsets that stay, over all partitions of a plan; base64 adds a third."""
+"""Largest size in bytes of the encoded offsets in a plan, over all partitions; base64 adds a third."""
 _NO_RANGES: Final = np.empty((0, 3), np.int64)
 
 
@@ -72,9 +72,9 @@ class CompactionInput:
         segments: all segments of the partition, scanned with checksums, ascending; the last one is active.
         policy: inputs that do not come from the log.
         secret: 16 bytes, key of the hash, see ``rules.compaction.secret_of``.
-        keys: keys by base offset that were found with this secret when the segment was scanned.
-        elsewhere: rows of the records that other replicas hold, hashed with this secret, with the lowest offset of each
-            key, see ``kernels.compact_keys.LARGEST``.
+        keys: keys of segments that were found with this secret while the segments were scanned, by base offset.
+        elsewhere: rows of the records of other replicas, hashed with this secret, with the lowest offset of each key,
+            see ``kernels.compact_keys.LARGEST``.
     """
 
     place: Place
@@ -87,14 +87,14 @@ class CompactionInput:
 
 @dataclass
 class Prepared:
-    """Input of the third wave for one partition.
+    """Result of the first two waves for one partition, and input of the third.
 
     Attributes:
-        compaction_range: compaction range, with what follows from the whole partition.
+        compaction_range: compaction range, and the rules that hold for all its segments.
         aborted: int64[N, 3], aborted transactions.
         stays: offsets of the last record of each key.
-        held: those offsets whose key has an older record that stays, here or in another replica. A tombstone there
-            stays.
+        held: offsets in ``stays`` of keys that have an older record that stays, here or in another replica. If the
+            record at such an offset is a tombstone, it must stay.
         found: keys of each segment, by base offset.
         keys: number of distinct keys.
         keyless: number of records without a key, by base offset.
@@ -113,7 +113,7 @@ class Prepared:
     keys: int = 0
     keyless: dict[int, int] = field(default_factory=dict)
     planned: dict[int, OffsetFile] = field(default_factory=dict)
-    noted: dict[int, Noted] = field(default_factory=dict)
+    noted: dict[int, BatchNotes] = field(default_factory=dict)
     problem: Skipped | None = None
     scratch: str = ""
 
@@ -128,7 +128,7 @@ class Prepared:
 
     @property
     def follows_from_keys(self) -> bool:
-        """True if nothing but the last record of each key, which every log shows, decides on its records."""
+        """True if only keys decide which records stay: no transactions, no other replicas."""
         return (
             self.compaction_range is not None
             and not self.compaction_range.transactions
@@ -143,8 +143,8 @@ class Compaction:
     """Decisions for one partition.
 
     Attributes:
-        decision: decision by the rules of markers over the compacted segments: groups, sizes, reasons; its outcomes'
-            ``log_bytes`` are those of the compacted streams.
+        decision: decision by the rules of markers over the compacted segments: groups, sizes, reasons. The
+            ``log_bytes`` of its outcomes are sizes of compacted streams.
         sources: entry of each source in a plan, by base offset.
         tallies: counts of the records' fates, by base offset.
         keys: number of distinct keys in the compaction range.
@@ -192,7 +192,7 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
     for each in prepared:
         each.scratch = scratch
     _join(engine, [each for each in prepared if each.problem is None])
-    _hold_last(engine, [each for each in prepared if each.problem is None and each.span])
+    _hold_tombstones_at_end(engine, [each for each in prepared if each.problem is None and each.span])
     return prepared
 
 
@@ -235,7 +235,7 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
     work = []
     for each, facts in every:
         known = each.partition.keys.get(facts.base_offset, KeysResult())
-        # Keys that did not fit together with those above the range may fit now.
+        # These keys did not fit together with those of the segments above the range; alone they may fit.
         if known.found and known.failure != "disk":
             take(each, facts.base_offset, known)
         else:
@@ -274,15 +274,15 @@ def _join(engine: Engine, work: Sequence[Prepared]) -> None:
         each.problem = each.problem or _problem(result, "", each)
         each.keys += result.keys
         parts[index] = result
-    # By index, not as results arrive: a plan must not depend on which worker was faster.
+    # In the order of the items, not of the results: a plan must not depend on which worker was faster.
     for index in sorted(parts):
         owners[index].stays += (parts[index].offsets,)
         owners[index].held += (parts[index].held,)
 
 
-def _hold_last(engine: Engine, work: Sequence[Prepared]) -> None:
-    """Hold the tombstones of the last batch below the bound that has records, where a log has to end with some."""
-    from krepair.rewrite.compaction.tasks import find_last_records, offsets_between
+def _hold_tombstones_at_end(engine: Engine, work: Sequence[Prepared]) -> None:
+    """Keep the tombstones of the last batch with records in the range, if a log must end with records."""
+    from krepair.rewrite.compaction.tasks import find_last_data_batch, offsets_between
 
     work = [each for each in work if each.partition.policy.ends_in_records]
     items = [
@@ -292,7 +292,7 @@ def _hold_last(engine: Engine, work: Sequence[Prepared]) -> None:
         )
         for each in work
     ]
-    for index, bounds in engine.map(find_last_records, items):
+    for index, bounds in engine.map(find_last_data_batch, items):
         each = work[index]
         if isinstance(bounds, Failed):
             each.problem = _failed(bounds.kind, bounds.why)
@@ -345,14 +345,14 @@ def _problem(result: Result, name: str, each: Prepared) -> Skipped | None:
 
 
 def _failed(kind: FailureKind, why: str) -> Skipped:
-    # A rebuilt index would call all those records aborted.
+    # --fix index must not be advised here: an index rebuilt from this log would mark all those records as aborted.
     command = COMPARE_REPLICAS if kind == "txnindex-disagrees" else NOTHING
     return Skipped(kind, why, command, damaged=kind == "unreadable")
 
 
 # -- the third wave ---------------------------------------------------------------------------------
 def compact_item(each: Prepared, number: int, most_packed: int = 0) -> CompactItem:
-    """Build the item that reads segment ``number`` of the range."""
+    """Build the item that computes segment ``number`` of the range as compaction leaves it."""
     assert each.compaction_range is not None
     facts, policy = each.partition.segments[number], each.partition.policy
     next_base = each.partition.segments[number + 1].base_offset
@@ -368,7 +368,7 @@ def compact_item(each: Prepared, number: int, most_packed: int = 0) -> CompactIt
         aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
         stays=_stays(each, facts.base_offset, next_base),
         keyless=each.keyless.get(facts.base_offset, 1) > 0,
-        noted=each.noted.get(facts.base_offset, NOTHING_NOTED),
+        noted=each.noted.get(facts.base_offset, NO_NOTES),
         keeps_all=policy.keeps_all,
         held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
         held_markers=_held_markers(policy, facts.base_offset, next_base),
@@ -397,7 +397,7 @@ def _between(file: OffsetFile, first: int, after: int) -> OffsetFile:
 
 @dataclass
 class _Deciding:
-    """One partition while its segments are read."""
+    """Partition on which a decision is being made while its segments are read."""
 
     prepared: Prepared
     results: dict[int, CompactResult] = field(default_factory=dict)
@@ -406,7 +406,7 @@ class _Deciding:
 
 
 def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Compaction | Skipped]:
-    """Decide on prepared partitions: exact sizes, groups, tallies.
+    """Run the third wave, and decide on the prepared partitions: exact sizes, groups, counts.
 
     Args:
         prepared: result of ``prepare`` for each partition.
@@ -448,7 +448,7 @@ def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
 
 
 def _most_packed(partitions: int) -> int:
-    """Return how many bytes the offsets that stay may take in a plan, for each of ``partitions`` partitions."""
+    """Return the largest size in bytes of one partition's encoded offsets in a plan with ``partitions`` of them."""
     return min(MOST_BYTES, _MOST_PACKED // max(partitions, 1))
 
 
@@ -456,7 +456,7 @@ def _decide(deciding: _Deciding) -> Compaction | Skipped:
     each = deciding.prepared
     assert each.compaction_range is not None
     segments = tuple(
-        _as_compacted(facts, deciding.results[facts.base_offset])
+        _facts_as_compacted(facts, deciding.results[facts.base_offset])
         if facts.base_offset in deciding.results
         else facts
         for facts in each.partition.segments
@@ -475,7 +475,7 @@ def _decide(deciding: _Deciding) -> Compaction | Skipped:
     return too_large(decision) or _compaction(deciding, decision)
 
 
-def _as_compacted(facts: SegmentFacts, result: CompactResult) -> SegmentFacts:
+def _facts_as_compacted(facts: SegmentFacts, result: CompactResult) -> SegmentFacts:
     entries = txn_index.view(result.entries)
     columns = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
     table = np.column_stack([entries[name].astype(np.int64) for name in columns])
@@ -527,7 +527,7 @@ def _compaction(deciding: _Deciding, decision: PartitionDecision) -> Compaction:
 
 
 def _with_stays(deciding: _Deciding, sources: dict[int, CompactedSource]) -> dict[int, CompactedSource]:
-    """Add the offsets that stay, if those of all segments fit and nothing else decides on records."""
+    """Add the encoded offsets that stay, if those of all segments fit, and only keys decide which records stay."""
     packed = {base: deciding.results[base].stays for base in sources}
     if None in packed.values() or not deciding.prepared.follows_from_keys:
         return sources
@@ -535,8 +535,8 @@ def _with_stays(deciding: _Deciding, sources: dict[int, CompactedSource]) -> dic
 
 
 # -- applying ---------------------------------------------------------------------------------------
-def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dict[int, CompactItem]:
-    """Build the item that reads each source with an entry in the plan, by base offset.
+def reading_items(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dict[int, CompactItem]:
+    """Build, for each source with an entry in the plan, the item that computes it, by base offset.
 
     Args:
         each: partition prepared again from the present files.

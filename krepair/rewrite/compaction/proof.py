@@ -1,6 +1,6 @@
-"""Runs the verification of key compactions on an engine: all groups, then all keys.
+"""The driver's part of verifying key compactions: it sends the tasks of ``compaction.check`` to an engine.
 
-See ``krepair.rewrite.compaction.check``.
+All groups are compared with their sources first; then the keys of each partition are checked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class GroupToProve:
 
     Attributes:
         sources: sources of the group at their present paths, ascending.
-        result: absolute path of the new ``.log``; the path of its source for a segment that does not change.
+        result: absolute path of the new ``.log``; for a segment that does not change, the path of its ``.log``.
     """
 
     sources: tuple[CheckedSource, ...]
@@ -35,7 +35,7 @@ class GroupToProve:
 
 @dataclass
 class PartitionToProve:
-    """Partition with every group in the compaction range, since any may hold a key's last record.
+    """Partition to verify, with all groups in the compaction range: any of them may hold the last record of a key.
 
     Attributes:
         groups: groups of the partition, ascending.
@@ -48,7 +48,7 @@ class PartitionToProve:
         kept: number of records in the results.
         keys: number of distinct keys.
         aborted: aborted transactions, see ``find_aborted``; None if there are no transactions.
-        beside: results of the sources that were proven while they were written, by the result path of their group.
+        beside: results of the sources that were verified while they were written, by the path of their new log.
     """
 
     place: Place
@@ -66,12 +66,12 @@ class PartitionToProve:
     beside: dict[str, list[CheckResult | Failed]] = field(default_factory=dict)
 
     def take_failed(self, failed: Failed) -> None:
-        """Note a failure; the first one counts."""
+        """Record a failure of the partition; only the first one is kept."""
         if not self.failure:
             self.failure, self.why = failed.kind, f"{self.place.folder}: {failed.why}"
 
     def take_checked(self, result: CheckResult | Failed) -> None:
-        """Note the result of a group or a source."""
+        """Record the result of a group or a source."""
         if isinstance(result, Failed):
             self.take_failed(result)
             return
@@ -81,7 +81,7 @@ class PartitionToProve:
 
 
 class Verification:
-    """One verification of partitions. What is written meanwhile may be proven at once, source by source.
+    """One verification of partitions. A source may be verified while its new log is written.
 
     Args:
         partitions: partitions whose results are staged, applied, or about to be written.
@@ -110,7 +110,7 @@ class Verification:
         )
 
     def finish(self, partitions: Sequence[PartitionToProve]) -> None:
-        """Check everything that was not proven during writing, then the keys; note results in the partitions.
+        """Verify the groups that were not verified during writing, then all keys; record results in the partitions.
 
         Args:
             partitions: partitions that have not failed or ended earlier.
@@ -152,7 +152,7 @@ def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) 
 def _read_elsewhere(
     engine: Engine, partitions: Sequence[PartitionToProve], points: bytes, rows_inline: int, scratch: str
 ) -> None:
-    """Enter the committed records that other replicas hold; without markers none counts as aborted."""
+    """Add the rows of the committed records of other replicas, where no record is known to be aborted."""
     from krepair.rewrite.compaction.check import check_group
     from krepair.rewrite.compaction.tasks import find_aborted
 

@@ -1,4 +1,7 @@
-"""Rows of a table of keys, by bucket (the highest bits of their first word), in memory or in the scratch folder."""
+"""Storage for rows of key tables, in memory or in the scratch folder.
+
+Rows are sorted by bucket, the highest bits of their first word, so that a task can join some buckets alone.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ class RowFile(Struct, frozen=True, kw_only=True):
         return rows.reshape(-1, self.words)
 
     def part(self, first: int, after: int) -> RowFile:
-        """Reduce rows that travel to those of some buckets."""
+        """Return a copy with the rows of some buckets only, if the rows travel with it; else this file itself."""
         if self.path or (first == 0 and after == self.buckets):
             return self
         starts = self.starts()
@@ -102,7 +105,7 @@ def put_rows(rows: Rows, starts: Int64s, name: str, scratch: str, *, inline: boo
 
 
 def cut(counts: Int64s, at_once: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of buckets (first, after) that hold about ``at_once`` rows each, or are one bucket."""
+    """Divide the buckets into ranges (first, after) of about ``at_once`` rows each, but at least one bucket."""
     before = np.append(0, np.cumsum(counts))
     first = 0
     while first < len(counts):

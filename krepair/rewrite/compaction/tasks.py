@@ -1,6 +1,6 @@
-"""The tasks of key compaction: aborted transactions, keys, join, the compacted segment read or written.
+"""The tasks of key compaction that an engine runs: find aborted transactions and keys, join keys, write a segment.
 
-The same functions run inline and on Spark. Each opens the files itself and returns its failure as a value.
+The same functions run in this process and on Spark. Each opens its files itself, and returns a failure as a value.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.engine.items import Failed, FailureKind, LogsItem, ScanResult
-from krepair.engine.place import at_its_place, in_its_place, reached
-from krepair.engine.progress import shown
+from krepair.engine.place import open_log_dir, with_log_dir, with_log_dir_as
+from krepair.engine.progress import shown_as
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.formats.batch_v2 import CONTROL
 from krepair.formats.filenames import TXN_INDEX, log_name, segment_name
@@ -39,7 +39,7 @@ from krepair.kernels.transactions import (
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.rewrite.compaction.check import SourceProof
 from krepair.rewrite.compaction.content import ContentError
-from krepair.rewrite.compaction.headers import Notes
+from krepair.rewrite.compaction.headers import NoteTaker
 from krepair.rewrite.compaction.items import (
     CompactItem,
     CompactResult,
@@ -53,7 +53,7 @@ from krepair.rewrite.compaction.items import (
     ranges_of,
 )
 from krepair.rewrite.compaction.keys import TABLE_ROWS, KeyWalk, TransactionError
-from krepair.rewrite.compaction.log import CompactedLog, Stay
+from krepair.rewrite.compaction.log import CompactedLog, StayRules
 from krepair.rewrite.compaction.rows import BUCKETS, SCRATCH_NEEDED, NoScratchError, RowFile, Rows, put_rows
 from krepair.rewrite.compaction.written import ProvenBytes
 from krepair.rewrite.segments.stage import not_as_decided, not_as_planned
@@ -62,32 +62,32 @@ from krepair.scan.segment_files import aborts_in, entry_pairs, pairs, sound_entr
 
 _ANY_SIZE: Final = 1 << 40
 _CLOSE: Final = 4
-"""Number of offsets per mark up to which marks take less memory than the offsets themselves."""
+"""Largest mean distance of offsets for which one mark per possible offset is used instead of a sort."""
 
 
-@shown("transactions")
-@in_its_place
+@shown_as("transactions")
+@with_log_dir
 def find_aborted(item: LogsItem, tree: Tree) -> bytes:
-    """Replay the markers of all segments in offset order; the items' sizes are those of valid batches.
+    """Find the aborted transactions of a partition by replaying its segments in offset order.
 
-    If the COMMIT marker of an earlier transaction may be gone (``krepair.kernels.transactions``), an aborted one begins
-    where the ``.txnindex`` says.
+    If the COMMIT marker of an earlier transaction of the same producer may be gone (``krepair.kernels.transactions``),
+    the log does not show where an aborted one begins; then the ``.txnindex`` decides.
 
     Returns:
         int64[N, 3] (producer id, first offset, offset of the ABORT marker), ascending by the first two, as bytes.
     """
-    return _aborted(item, tree)[0]
+    return _find_aborted(item, tree)[0]
 
 
-@shown("transactions")
-@in_its_place
+@shown_as("transactions")
+@with_log_dir
 def find_aborted_for_certain(item: LogsItem, tree: Tree) -> bytes | Failed:
-    """Replay like ``find_aborted``, but fail if neither log nor ``.txnindex`` shows where one begins."""
-    aborted, unclear = _aborted(item, tree)
+    """Do the same as ``find_aborted``, but fail if neither log nor ``.txnindex`` shows where a transaction begins."""
+    aborted, unclear = _find_aborted(item, tree)
     return Failed("txnindex-disagrees", unclear) if unclear else aborted
 
 
-def _aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
+def _find_aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
     """Return the result of ``find_aborted``, and a description of the first transaction with an unknown start."""
     first, unclear = item.segments[0][0] if item.segments else 0, ""
     replay = TransactionReplay(first)
@@ -116,17 +116,17 @@ def _aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
     return np.ascontiguousarray(ranges).tobytes(), unclear
 
 
-@shown("keys")
-@in_its_place
-def find_last_records(item: LogsItem, tree: Tree) -> tuple[int, int]:
+@shown_as("keys")
+@with_log_dir
+def find_last_data_batch(item: LogsItem, tree: Tree) -> tuple[int, int]:
     """Find the last batch with data records.
 
     Args:
         item: logs of one partition.
-        tree: below which they are.
+        tree: tree of the log directory.
 
     Returns:
-        (its base offset, the offset after its last one), (0, 0) if there is none.
+        (base offset of that batch, offset after it); (0, 0) if there is none.
 
     Raises:
         OSError: a log cannot be read.
@@ -145,8 +145,8 @@ def find_last_records(item: LogsItem, tree: Tree) -> tuple[int, int]:
     return 0, 0
 
 
-@shown("keys")
-@at_its_place(KeysResult)
+@shown_as("keys")
+@with_log_dir_as(KeysResult)
 def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
     """Find the keys of one segment."""
     name = log_name(item.base_offset)
@@ -164,7 +164,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
         with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
             walk = KeyWalk(
                 read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS,
-                Notes(item.note_bytes), aborted_known=item.scan is None, lowest=item.lowest,
+                NoteTaker(item.note_bytes), aborted_known=item.scan is None, lowest=item.lowest,
             )  # fmt: skip
             if item.scan is None:
                 keyless: int | None = walk.run()
@@ -179,7 +179,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
         return KeysResult(position=problem.position, problem=problem.text, scan=scanned)
     except OSError as error:
         return KeysResult(
-            failure="unreadable", why=_where(error, f"{item.place.folder}/{name}"), scan=scanned
+            failure="unreadable", why=_position_text(error, f"{item.place.folder}/{name}"), scan=scanned
         )
     if keyless is None:
         return KeysResult(scan=scanned)
@@ -193,7 +193,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
 
 
 class _KeysBesideScan:
-    """Collector of keys from a scan's windows, up to the first transaction, since aborts are unknown then."""
+    """Collector of keys from the windows of a scan. It ends at the first transaction: aborts are not known yet."""
 
     def __init__(self, walk: KeyWalk) -> None:
         self._walk = walk
@@ -211,11 +211,11 @@ class _KeysBesideScan:
         except TransactionError:
             self._ended = True
         except (ContentError, OSError, NoScratchError) as problem:
-            # the scan is not affected, and continues
+            # Only the keys end here: the scan is not affected, and continues.
             self._problem, self._ended = problem, True
 
     def end(self) -> int | None:
-        """Return the result, None if there was a batch of a transaction.
+        """Return the number of records without a key; None if there was a batch of a transaction.
 
         Raises:
             Exception: the error that occurred on the way.
@@ -225,30 +225,30 @@ class _KeysBesideScan:
         return None if self._ended else self._walk.end()
 
 
-def _where(error: OSError, name: str) -> str:
+def _position_text(error: OSError, name: str) -> str:
     return f"{error.filename or name}: {why(error)}"
 
 
-@shown("join")
+@shown_as("join")
 def join_keys(item: JoinItem) -> JoinResult:
-    """Find the last offset over all segments of each key in some buckets."""
+    """Find the last offset of each key in some buckets, over all segments."""
     try:
-        table = _joined(item, item.files, item.rows)
+        table = _join(item, item.files, item.rows)
         offsets = _offsets_in(table)
         held: Int64s = np.empty(len(offsets) if item.elsewhere else 0, np.int64)
         if item.elsewhere:
-            others = _joined(item, item.elsewhere, item.elsewhere_rows)
+            others = _join(item, item.elsewhere, item.elsewhere_rows)
             held = np.sort(held[: k.held_offsets(table, others, held)])
         kept = _offset_file(item, "stays", offsets)
         return JoinResult(offsets=kept, keys=len(offsets), held=_offset_file(item, "held", held))
     except NoScratchError:
         return JoinResult(failure="disk", why=f"{item.place.folder}: {SCRATCH_NEEDED}")
     except OSError as error:
-        return JoinResult(failure="disk", why=_where(error, item.scratch))
+        return JoinResult(failure="disk", why=_position_text(error, item.scratch))
 
 
-def _joined(item: JoinItem, files: Sequence[RowFile], rows: int) -> Rows:
-    """Join the rows of some buckets in one table, with the greatest number for each hash."""
+def _join(item: JoinItem, files: Sequence[RowFile], rows: int) -> Rows:
+    """Join the rows of some buckets in one table, with the greatest offset of each hash."""
     size = 1 << 10
     while size < 2 * rows:
         size *= 2
@@ -260,7 +260,7 @@ def _joined(item: JoinItem, files: Sequence[RowFile], rows: int) -> Rows:
 
 
 def _offsets_in(table: Rows) -> Int64s:
-    """Return the offsets in a table, ascending. For dense offsets, marks take a quarter of the time of a sort."""
+    """Return the offsets in a table, ascending. If they are dense, marking takes a quarter of the time of a sort."""
     numbers = table[:, 2]
     offsets: Int64s = numbers[numbers != 0].view(np.int64)
     offsets -= 1
@@ -285,13 +285,13 @@ def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
     return OffsetFile(path=write_scratch(item.scratch, f"{name}-{item.first_bucket}", (offsets,)))
 
 
-@shown("records")
-@at_its_place(CompactResult)
+@shown_as("records")
+@with_log_dir_as(CompactResult)
 def compact(item: CompactItem, tree: Tree) -> CompactResult:
-    """Read one segment as compaction leaves it: exact sizes, digests and the input of the rules of markers."""
+    """Compute one segment as compaction leaves it: exact sizes, digests, and the input of the rules of markers."""
     try:
-        with _opened(item, tree) as read_into:
-            stay = stay_of(item)
+        with _open_log(item, tree) as read_into:
+            stay = stay_rules_of(item)
             log = CompactedLog(read_into, item.size, stay, item.noted, sums=False)
             entries = sound_entries(item.place, item.base_offset, tree).data
             inputs = _inputs(item, entries)
@@ -301,25 +301,25 @@ def compact(item: CompactItem, tree: Tree) -> CompactResult:
     stays = packed(stay.offsets, item.base_offset) if _has_room(item, stay) else None
     if stays is not None and len(stays) > item.most_packed:
         stays = None
-    return replace(_as_left(item, entries, log, summary)[0], stays=stays)
+    return replace(_scan_as_compacted(item, entries, log, summary)[0], stays=stays)
 
 
-def _has_room(item: CompactItem, stay: Stay) -> bool:
+def _has_room(item: CompactItem, stay: StayRules) -> bool:
     return item.most_packed > 0 and len(stay.offsets) <= MOST_OFFSETS
 
 
-@shown("stage")
+@shown_as("stage")
 def stage_compacted(item: CompactStageItem) -> CompactStageResult:
-    """Write what stays of one segment, and prove it; the decisions are recomputed and must equal the plan's.
+    """Write the kept part of one segment into the new log, and verify it; all decisions must equal the plan's.
 
     The CRC of every batch and the digest of the headers are checked on the very bytes that are written and proven.
     """
-    tree, wrong = reached(item.compact.place)
+    tree, wrong = open_log_dir(item.compact.place)
     if wrong:
         return CompactStageResult(failure="elsewhere", why=wrong)
     proof = SourceProof(item.check, tree) if item.check else None
     try:
-        result, source, copy = _staged(item, tree, proof)
+        result, source, copy = _stage(item, tree, proof)
     except (ContentError, OffsetSetError, OSError) as problem:
         return CompactStageResult(**_failure(item.compact, problem))
     if source.summary.headers != item.compact.source_headers or not source.summary.is_whole:
@@ -333,10 +333,10 @@ def stage_compacted(item: CompactStageItem) -> CompactStageResult:
     )
 
 
-def _staged(
+def _stage(
     item: CompactStageItem, tree: Tree, proof: SourceProof | None
 ) -> tuple[CompactResult, ScanResult, ProvenBytes]:
-    """Write what is left of a source; return its result, the scan of the source, and the writer.
+    """Write the kept part of a source; return its result, the scan of the source, and the writer.
 
     Raises:
         ContentError: a batch cannot be read.
@@ -346,7 +346,7 @@ def _staged(
     compact = item.compact
     entries, damage, unknown = sound_entries(compact.place, compact.base_offset, tree)
     inputs = _inputs(compact, entries)
-    with _opened(compact, tree) as read_into:
+    with _open_log(compact, tree) as read_into:
         source = WholeWindows(
             ScanInputs(
                 compact.base_offset,
@@ -357,7 +357,7 @@ def _staged(
             ),
             read_into,
         )
-        log = CompactedLog(read_into, compact.size, stay_of(compact))
+        log = CompactedLog(read_into, compact.size, stay_rules_of(compact))
         copy = ProvenBytes(item, log.read_into, RealDisk(tree), proof, source)
         log.on_source = copy.take_source
         inputs = replace(
@@ -369,9 +369,9 @@ def _staged(
         try:
             summary = scan_segment(inputs, log.read_into, on_window=copy.hold_kept)
         finally:
-            log.on_source = None  # the two refer to each other, and would keep their buffers alive
+            log.on_source = None  # breaks a reference cycle, which would keep large buffers alive
         copy.finish()
-    result, summary = _as_left(compact, entries, log, summary)
+    result, summary = _scan_as_compacted(compact, entries, log, summary)
     if not result.failure:
         kind, text = _stage_problem(item, summary)
         result = replace(result, failure=kind, why=f"{_name(compact)}: {text}" if kind else "")
@@ -390,11 +390,11 @@ def _failure(item: CompactItem, problem: ContentError | OffsetSetError | OSError
         return {"position": problem.position, "problem": problem.text}
     if isinstance(problem, WritingError):
         return {"failure": "disk", "why": f"{problem.filename}: {why(problem)}"}
-    return {"failure": "unreadable", "why": _where(problem, _name(item))}
+    return {"failure": "unreadable", "why": _position_text(problem, _name(item))}
 
 
 @contextlib.contextmanager
-def _opened(item: CompactItem, tree: Tree) -> Iterator[ReadInto]:
+def _open_log(item: CompactItem, tree: Tree) -> Iterator[ReadInto]:
     with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
         yield read_into_from(descriptor)
 
@@ -414,14 +414,14 @@ def _inputs(item: CompactItem, entries: bytes) -> ScanInputs:
     )
 
 
-def _as_left(
+def _scan_as_compacted(
     item: CompactItem, entries: bytes, log: CompactedLog, summary: SegmentSummary
 ) -> tuple[CompactResult, SegmentSummary]:
-    """Return a segment as compaction leaves it, with the scan of that."""
+    """Return the facts of a segment as compaction leaves it, and the scan of the compacted stream."""
     if summary.valid_bytes != log.size:
         text = f"the compacted log is not valid at position {summary.valid_bytes}: {summary.damage_text}"
         return CompactResult(failure="verify", why=f"{_name(item)}: {text}"), summary
-    # The scan does not know where the stream ends, so it took the end for a torn batch.
+    # The scan does not know where the stream ends, so it reports the end as a torn batch.
     summary = replace(summary, file_size=log.size, damage=0, damage_text="")
     return CompactResult(summary=summary, entries=entries, tallies=log.tallies.tobytes()), summary
 
@@ -432,14 +432,14 @@ def _stage_problem(item: CompactStageItem, summary: SegmentSummary) -> tuple[Fai
     return not_as_decided(summary, item.source)
 
 
-def stay_of(item: CompactItem) -> Stay:
-    """Build the facts that decide which records of a segment stay.
+def stay_rules_of(item: CompactItem) -> StayRules:
+    """Build the rules that decide which records of a segment stay.
 
     Raises:
         OSError: a file of the scratch folder cannot be read.
         OffsetSetError: the offsets in a plan are not a valid set.
     """
-    return Stay(
+    return StayRules(
         offsets=offsets_between(item.stays, item.base_offset, item.next_base),
         aborted=ranges_of(item.aborted),
         now_ms=item.now_ms,
@@ -451,7 +451,7 @@ def stay_of(item: CompactItem) -> Stay:
 
 
 def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int64s:
-    """Collect the offsets of some files that lie in a segment, ascending.
+    """Collect, from some files of offsets, those that lie in a segment, ascending.
 
     Raises:
         OSError: a file cannot be read.

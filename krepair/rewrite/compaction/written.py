@@ -1,4 +1,4 @@
-"""Writing of what stays of one source into the new log, proven before the next window is read."""
+"""The writer of a compacted log, which verifies each window of the source before the next one is read."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from krepair.rewrite.segments.stage import KeptBytes
 
 
 class ProvenBytes(KeptBytes):
-    """Writer of a compacted log's kept batches, once they are proven. Nothing else is audited.
+    """Writer of the kept batches of a compacted log, each of which is verified before it is written.
 
     Args:
         item: item of the source.
         read_into: reader of the compacted log, forward only.
-        proof: proof of the source, None if it is made later.
+        proof: verification of the source, None if the source is verified later.
         source: scan of the source, with its CRCs.
     """
 
@@ -37,16 +37,16 @@ class ProvenBytes(KeptBytes):
         self._proven = 0
 
     def take_source(self, window: Uint8s, end: int) -> None:
-        """Take one source window after everything that stays of it is buffered; see ``CompactedLog``."""
+        """Verify one source window, whose kept batches are all in the buffer; see ``CompactedLog.on_source``."""
         if self._proof:
             self._proof.take(window, end, self.held[self._proven :], self.holds - self._proven)
-        # The source's CRCs are checked last, so they cover every use of these bytes.
+        # The CRCs are checked last: so they also show a bit that flipped in memory before the bytes were used.
         self._source.take(window, end)
         self._proven = self.holds
         self.write_aligned()
 
     def write(self, count: int) -> None:
-        """Write the start of the buffer; if a window's remains are not complete, the proof is made later."""
+        """Write the start of the buffer. If it has only a part of a window's batches, they are verified later."""
         if self._proof and self._proven < self.holds:
             self._proof.give_up()
         super().write(count)

@@ -1,1 +1,1 @@
-"""Index files of segments: examined, rebuilt from the log, and compared with it."""
+"""Tasks that compare the index files of segments with their logs, and rebuild those that are wrong."""

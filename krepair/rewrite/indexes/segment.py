@@ -1,6 +1,7 @@
-"""Tasks on the index files of one segment: examine them, find a repair for each, build and verify the new bytes.
+"""Tasks on the ``.index`` and ``.timeindex`` of one segment: compare them with the log, find a repair, and make it.
 
-``inspect_with_swaps`` scans the log and compares the indexes with it in one reading.
+``check`` and ``--fix index`` use ``inspect``; ``apply`` uses ``repair_indexes``, and ``verify`` ``verify_repaired``.
+Where a scan reads the log anyway, ``InspectionBesideScan`` compares the indexes in the same reading.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, FailureKind, Place, ScanItem, ScanResult
-from krepair.engine.place import in_its_place, reached
-from krepair.engine.progress import shown
+from krepair.engine.place import open_log_dir, with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import time_index, txn_index
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.formats.filenames import INDEX, SWAP, TIME_INDEX, TXN_INDEX, log_name, offset_name
@@ -40,7 +41,7 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
 from krepair.plan.model import ReplaceFile
 from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 from krepair.scan.scan import scan, scan_below
-from krepair.scan.segment_files import SpotCheck, read_front, read_index, regenerate_offset_and_time
+from krepair.scan.segment_files import SpotCheck, read_front, read_index, rebuild_offset_and_time
 
 Depth = Literal["check", "truncate", "auto", "regenerate"]
 SUFFIXES = (INDEX, TIME_INDEX)
@@ -102,22 +103,22 @@ class InspectResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         problems: (suffix, rule, position, evidence) of each finding.
-        mends: possible repairs; empty for ``check``.
-        unmended: reason why a finding is not repaired, empty if all are.
+        repairs: possible repairs; empty for ``check``.
+        not_repaired: reason why a finding is not repaired; empty if all are repaired.
         has_index: True if there is an ``.index``.
         padded: True if one of the files has zeros after its entries.
         first_timestamp: timestamp of the time index's first entry as a broker reads it, -1 if it has none.
-        last_timestamp: timestamp of its last entry, zeros included; -1 if it has none. A broker takes it for the
-            largest.
+        last_timestamp: timestamp of its last entry, even if that is all zeros; -1 if it has none. A broker takes this
+            timestamp for the segment's largest.
         torn: True if a file's size is no multiple of its entry size.
-        largest: largest timestamp of the log, -1 if none; only if ``whole``.
-        whole: True if the whole log was read, and ends with a whole batch.
-        needs_reading: True if cutting files to their entries is not enough.
+        largest: largest timestamp of the log, -1 if none; only known if ``whole``.
+        whole: True if the whole log was read, and ends with a complete batch.
+        needs_reading: True if a repair has to read the log: it is not enough to cut a file.
     """
 
     problems: tuple[tuple[str, str, int, str], ...] = ()
-    mends: tuple[IndexRepair, ...] = ()
-    unmended: str = ""
+    repairs: tuple[IndexRepair, ...] = ()
+    not_repaired: str = ""
     has_index: bool = True
     padded: bool = False
     first_timestamp: int = -1
@@ -145,15 +146,15 @@ class _Segment:
         self.largest = -1
         self.whole = False
         self.made: tuple[dict[str, bytes], str] | None = None
-        """Both files as recovery would write them, once that is known."""
+        """Both files as recovery would write them, and a problem or empty; None until they are computed."""
 
     @property
     def problems(self) -> list[IndexProblem]:
         """Problems found so far."""
         return self.judged.problems
 
-    def look_at_places(self) -> bool:
-        """Compare entries with the log where they point to; return False if only the whole log can decide."""
+    def check_where_entries_point(self) -> bool:
+        """Compare each entry with the batch that it points to; return False if only the whole log can decide."""
         if self.item.active or self.judged.broken:
             return not self.judged.broken
         offsets, times = self.judged.audit.offsets, self.judged.audit.times
@@ -162,7 +163,7 @@ class _Segment:
         last = int(times[-1, 0]) if len(times) else -1
         return spots.certain and spots.largest <= last and self.files[INDEX].size >= 0
 
-    def look_at_all(self) -> None:
+    def check_whole_log(self) -> None:
         """Compare every entry with every batch."""
         item = self.item
         with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
@@ -172,12 +173,12 @@ class _Segment:
         self.ends(walk.position, whole=walk.is_at_end)
 
     def ends(self, position: int, *, whole: bool) -> None:
-        """End the comparison after all batches, the last of which ends at ``position``."""
+        """Finish the comparison, once all batches up to ``position`` were compared."""
         self.whole = whole
         self.largest = self.judged.audit.largest
         self.judged.finish(position, self.item.interval_bytes, whole=whole, clean=self.item.clean)
 
-    def result(self, mends: tuple[IndexRepair, ...] = (), unmended: str = "") -> InspectResult:
+    def result(self, repairs: tuple[IndexRepair, ...] = (), not_repaired: str = "") -> InspectResult:
         """Build the result of the examination."""
         times = self.files[TIME_INDEX]
         first = -1
@@ -187,8 +188,8 @@ class _Segment:
             problems=tuple(
                 (problem.suffix, problem.rule, problem.position, problem.text) for problem in self.problems
             ),
-            mends=mends,
-            unmended=unmended,
+            repairs=repairs,
+            not_repaired=not_repaired,
             has_index=self.files[INDEX].size >= 0,
             padded=any(file.padded for file in self.files.values()),
             first_timestamp=first,
@@ -199,11 +200,11 @@ class _Segment:
             needs_reading=not all(problem.tail for problem in self.problems),
         )
 
-    def mends(self) -> tuple[tuple[IndexRepair, ...], str]:
+    def repairs(self) -> tuple[tuple[IndexRepair, ...], str]:
         """Find the repair of each file with a problem, or the reason why there is none.
 
-        No file of the active segment is cut: its last entries are not written yet, so a cut file would be judged as
-        lacking them.
+        A file of the active segment is never cut, but rebuilt: its last entries are not written yet, so a cut file
+        would seem to lack them.
         """
         wrong = {
             suffix: problems
@@ -224,14 +225,18 @@ class _Segment:
             made, problem = self.made or regenerated(self.stem, self.item, self.tree)
             if problem:
                 return (), problem
-        mends = []
+        repairs = []
         for suffix, problems in wrong.items():
             data = made[suffix] if suffix in remake else self.files[suffix].data
-            mends.append(_mend(suffix, problems, data, self.files[suffix].size, remade=suffix in remake))
-        return tuple(mends), ""
+            repairs.append(
+                _repair_of(suffix, problems, data, self.files[suffix].size, remade=suffix in remake)
+            )
+        return tuple(repairs), ""
 
 
-def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, remade: bool) -> IndexRepair:
+def _repair_of(
+    suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, remade: bool
+) -> IndexRepair:
     return IndexRepair(
         suffix=suffix,
         method="regenerate" if remade else "truncate",
@@ -249,7 +254,7 @@ def regenerated(stem: str, item: InspectItem, tree: Tree) -> tuple[dict[str, byt
     Raises:
         OSError: the log cannot be read.
     """
-    made = regenerate_offset_and_time(
+    made = rebuild_offset_and_time(
         f"{stem}.log", item.log_bytes, item.base_offset, item.interval_bytes, tree=tree
     )
     if made.damage_text:
@@ -265,25 +270,25 @@ def damaged_log(base_offset: int, position: int, text: str) -> str:
     )
 
 
-@shown("indexes")
-@in_its_place
+@shown_as("indexes")
+@with_log_dir
 def inspect(item: InspectItem, tree: Tree) -> InspectResult:
     """Examine the indexes of one segment."""
     segment = _Segment(item, tree)
     if item.depth in ("check", "regenerate"):
-        segment.look_at_all()
-    elif not segment.look_at_places():
+        segment.check_whole_log()
+    elif not segment.check_where_entries_point():
         if item.depth == "truncate":
             text = f"{log_name(item.base_offset)}: its entries do not check out where they point to"
-            return segment.result(unmended=text)
-        segment.look_at_all()
+            return segment.result(not_repaired=text)
+        segment.check_whole_log()
     if item.depth == "check" or (item.active and not segment.problems):
         return segment.result()
-    return segment.result(*segment.mends())
+    return segment.result(*segment.repairs())
 
 
-class FedInspection:
-    """Examination of one segment's indexes by a scan that reads the whole log anyway and passes every window.
+class InspectionBesideScan:
+    """Examination of one segment's indexes beside a scan, which reads the whole log anyway and passes on each window.
 
     Args:
         item: item of depth ``check`` or ``regenerate``.
@@ -296,8 +301,8 @@ class FedInspection:
         self._entries = IndexEntries(item.interval_bytes)
 
     @classmethod
-    def begin(cls, item: InspectItem, tree: Tree) -> FedInspection | None:
-        """Read the files; None if that fails: ``inspect`` gives the reason. ``tree`` is the item's log directory."""
+    def begin(cls, item: InspectItem, tree: Tree) -> InspectionBesideScan | None:
+        """Read the index files; return None if that fails, since ``inspect`` then reports the reason."""
         try:
             return cls(item, _Segment(item, tree))
         except OSError:
@@ -309,18 +314,18 @@ class FedInspection:
         self._segment.judged.audit.feed(*self._entries.take_window(window, end, starts))
 
     def result(self) -> InspectResult:
-        """Return the result, valid if the scan has found no damage."""
+        """Return the result, which is valid only if the scan has found no damage."""
         segment, item = self._segment, self._item
         segment.ends(item.log_bytes, whole=True)
         if item.depth == "check" or (item.active and not segment.problems):
             return segment.result()
         index, times = index_bytes(item.base_offset, *self._entries.entries())
         segment.made = {INDEX: index, TIME_INDEX: times}, ""
-        return segment.result(*segment.mends())
+        return segment.result(*segment.repairs())
 
 
 class RepairItem(Struct, frozen=True, kw_only=True):
-    """Item that rebuilds one replaced index file.
+    """Item that rebuilds one index file.
 
     Attributes:
         log_bytes: size of the ``.log`` in bytes.
@@ -328,7 +333,7 @@ class RepairItem(Struct, frozen=True, kw_only=True):
         target: absolute path of the new file.
         attributes: attributes for the new file.
         segments: for a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.
-        synced: True to sync the new file when it is written; else the caller takes care of that.
+        synced: True to sync the new file after writing it; False if the caller does.
     """
 
     place: Place
@@ -343,7 +348,7 @@ class RepairItem(Struct, frozen=True, kw_only=True):
 
 
 class RepairItems(Struct, frozen=True, kw_only=True):
-    """Files that one reading of the log serves: both indexes of a segment, or a partition's transaction indexes.
+    """Index files that can be rebuilt in one reading: both of a segment, or all transaction indexes of a partition.
 
     Attributes:
         items: at least one item, all of one partition, each file once.
@@ -363,44 +368,48 @@ class RepairResults(Struct, frozen=True, kw_only=True):
 
     Attributes:
         results: failure of each file, in the order of the items; None for a valid one.
-        bytes: bytes of ``.log`` that a verification read: 0 if the positions that the entries point to were enough.
+        bytes: bytes of ``.log`` that a verification read; 0 if the batches that the entries point to were enough.
     """
 
     results: tuple[Failed | None, ...]
     bytes: int = 0
 
 
-@shown("indexes")
+@shown_as("indexes")
 def repair_indexes(item: RepairItems) -> tuple[Failed | None, ...]:
     """Rebuild index files, compare them with the plan and the log, and stage them, synced.
 
     Returns:
         For each item in order, the reason why its file was not staged, or None.
     """
-    tree, wrong = reached(item.items[0].place)
+    tree, wrong = open_log_dir(item.items[0].place)
     if wrong:
         return (Failed("elsewhere", wrong),) * len(item.items)
     try:
-        made = _made_again(item.items, tree)
+        made = _rebuild(item.items, tree)
         good = [
             file_item
             for file_item in item.items
             if not _unlike_planned(file_item, *made[file_item.change.name])
         ]
-        untrue, _ = _untrue([(file_item, made[file_item.change.name][0]) for file_item in good], tree)
+        untrue, _ = _find_contradictions(
+            [(file_item, made[file_item.change.name][0]) for file_item in good], tree
+        )
     except OSError as error:
         text = why(error)
         return tuple(_failed(file_item, "disk", text) for file_item in item.items)
     return tuple(
-        staged_as_planned(
+        stage_if_as_planned(
             file_item, *made[file_item.change.name], untrue.get(file_item.change.name, ""), tree
         )
         for file_item in item.items
     )
 
 
-def staged_as_planned(item: RepairItem, data: bytes, problem: str, untrue: str, tree: Tree) -> Failed | None:
-    """Stage one rebuilt file, synced, if it is the plan's and matches the log; else return the reason.
+def stage_if_as_planned(
+    item: RepairItem, data: bytes, problem: str, untrue: str, tree: Tree
+) -> Failed | None:
+    """Stage one rebuilt file if its bytes are those of the plan and match the log; else return why not.
 
     Args:
         data: content of the file.
@@ -434,7 +443,7 @@ def _suffix(change: ReplaceFile) -> str:
     return change.name[change.name.rindex(".") :]
 
 
-def _made_again(items: Sequence[RepairItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+def _rebuild(items: Sequence[RepairItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
     """Rebuild each file, or return the reason why that is impossible; the log is read once for all of them."""
     made: dict[str, tuple[bytes, str]] = {}
     from_log: list[RepairItem] = []
@@ -448,13 +457,13 @@ def _made_again(items: Sequence[RepairItem], tree: Tree) -> dict[str, tuple[byte
         else:
             from_log.append(item)
     if from_log:
-        made |= _indexes_made_again(from_log, tree)
+        made |= _rebuild_indexes(from_log, tree)
     if aborts:
-        made |= _txn_made_again(aborts)
+        made |= _rebuild_txn_indexes(aborts)
     return made
 
 
-def _indexes_made_again(items: Sequence[RepairItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+def _rebuild_indexes(items: Sequence[RepairItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
     first = items[0]
     look = InspectItem(
         place=first.place,
@@ -468,7 +477,7 @@ def _indexes_made_again(items: Sequence[RepairItem], tree: Tree) -> dict[str, tu
     return {item.change.name: (made.get(_suffix(item.change), b""), problem) for item in items}
 
 
-def _txn_made_again(items: Sequence[RepairItem]) -> dict[str, tuple[bytes, str]]:
+def _rebuild_txn_indexes(items: Sequence[RepairItem]) -> dict[str, tuple[bytes, str]]:
     bases = tuple(item.base_offset for item in items)
     result = inspect_txn(TxnItem(place=items[0].place, segments=items[0].segments, present=(), make=bases))
     made, why_not = {}, "the log is damaged before its end"
@@ -482,11 +491,11 @@ def _txn_made_again(items: Sequence[RepairItem]) -> dict[str, tuple[bytes, str]]
     }
 
 
-def _untrue(made: Sequence[tuple[RepairItem, bytes]], tree: Tree) -> tuple[dict[str, str], int]:
-    """Find contradictions of new bytes: a cut file is checked where it points to, a new one against the whole log.
+def _find_contradictions(made: Sequence[tuple[RepairItem, bytes]], tree: Tree) -> tuple[dict[str, str], int]:
+    """Check the new files against the log: a cut file where its entries point to, a rebuilt one against all batches.
 
     Returns:
-        Contradiction or empty, by name; and the bytes of the log that were read if it was read whole.
+        Contradiction or empty, by file name; and the number of bytes of the log that were read, if all were.
     """
     problems_by_name: dict[str, str] = {}
     unchecked: dict[str, bytes] = {}
@@ -495,12 +504,12 @@ def _untrue(made: Sequence[tuple[RepairItem, bytes]], tree: Tree) -> tuple[dict[
         if suffix == TXN_INDEX:
             damage = txn_index.damage(data, item.base_offset)
             problems_by_name[item.change.name] = damage[0].expected if damage else ""
-        elif item.change.method == "truncate" and _is_true_at_its_places(item, data, tree):
+        elif item.change.method == "truncate" and _matches_where_entries_point(item, data, tree):
             problems_by_name[item.change.name] = ""
         else:
             unchecked[suffix] = data
     if unchecked:
-        problems = _untrue_to_log(made[0][0], unchecked, tree)
+        problems = _contradictions_of_log(made[0][0], unchecked, tree)
         problems_by_name |= {
             item.change.name: problems.get(suffix, "")
             for item, _ in made
@@ -509,8 +518,8 @@ def _untrue(made: Sequence[tuple[RepairItem, bytes]], tree: Tree) -> tuple[dict[
     return problems_by_name, made[0][0].log_bytes if unchecked else 0
 
 
-def _is_true_at_its_places(item: RepairItem, data: bytes, tree: Tree) -> bool:
-    """Return whether a cut file is certainly right; if not, the whole log has to decide."""
+def _matches_where_entries_point(item: RepairItem, data: bytes, tree: Tree) -> bool:
+    """Return whether the batches that a cut file points to show that it is right; else the whole log must decide."""
     suffix = _suffix(item.change)
     stem, file = f"{item.place.path}/{offset_name(item.base_offset)}", IndexFile(len(data), data)
     index = read_index(stem + INDEX, INDEX, item.log_bytes, tree) if suffix == TIME_INDEX else file
@@ -522,8 +531,8 @@ def _is_true_at_its_places(item: RepairItem, data: bytes, tree: Tree) -> bool:
         return SpotCheck(descriptor, item.log_bytes, offsets, times).certain
 
 
-def _untrue_to_log(item: RepairItem, contents: Mapping[str, bytes], tree: Tree) -> dict[str, str]:
-    """Return the first contradiction of each file of a segment by suffix, each judged as if it were alone."""
+def _contradictions_of_log(item: RepairItem, contents: Mapping[str, bytes], tree: Tree) -> dict[str, str]:
+    """Return the first contradiction between the log and each index of a segment, by suffix."""
     none = IndexFile(0)
     files = {
         name: IndexFile(len(contents[name]), contents[name]) if name in contents else none
@@ -544,16 +553,16 @@ def _untrue_to_log(item: RepairItem, contents: Mapping[str, bytes], tree: Tree) 
 
 
 def _stage(item: RepairItem, data: bytes, disk: RealDisk) -> None:
-    # A task that is run again meets what it made before.
+    # The file may exist already: a task that is repeated finds the file of its first attempt.
     if disk.tree.is_there(item.target):
         disk.unlink(item.target)
     disk.create(item.target, data, like=item.attributes, synced=item.synced)
 
 
-@shown("verify")
+@shown_as("verify")
 def verify_repaired(item: RepairItems) -> RepairResults:
-    """Verify replaced files in place: the plan's bytes and attributes, and entries that match the log."""
-    tree, wrong = reached(item.items[0].place)
+    """Verify replaced files in place: they must have the plan's bytes and attributes, and match the log."""
+    tree, wrong = open_log_dir(item.items[0].place)
     if wrong:
         return RepairResults(results=(Failed("elsewhere", wrong),) * len(item.items))
     done: dict[str, Failed | None] = {}
@@ -561,7 +570,7 @@ def verify_repaired(item: RepairItems) -> RepairResults:
     same: list[tuple[RepairItem, bytes]] = []
     for file_item in item.items:
         try:
-            data, text = _as_planned(file_item, tree)
+            data, text = _read_replaced(file_item, tree)
         except OSError as error:
             done[file_item.change.name] = _failed(file_item, "unreadable", why(error))
             continue
@@ -570,7 +579,7 @@ def verify_repaired(item: RepairItems) -> RepairResults:
         else:
             same.append((file_item, data))
     try:
-        untrue, read = _untrue(same, tree)
+        untrue, read = _find_contradictions(same, tree)
         for name, text in untrue.items():
             file_item = next(each for each, _ in same if each.change.name == name)
             done[name] = _failed(file_item, "verify", text) if text else None
@@ -579,7 +588,7 @@ def verify_repaired(item: RepairItems) -> RepairResults:
     return RepairResults(results=tuple(done[file_item.change.name] for file_item in item.items), bytes=read)
 
 
-def _as_planned(item: RepairItem, tree: Tree) -> tuple[bytes, str]:
+def _read_replaced(item: RepairItem, tree: Tree) -> tuple[bytes, str]:
     """Read a replaced file; return its bytes, and how it differs from the plan, or empty.
 
     Raises:
@@ -595,7 +604,7 @@ def _as_planned(item: RepairItem, tree: Tree) -> tuple[bytes, str]:
 
 
 class InspectSwapItem(Struct, frozen=True, kw_only=True):
-    """Item that both scans and examines one segment.
+    """Item that scans one segment and examines its indexes in the same reading.
 
     Attributes:
         inspect: examination of the offset and time index.
@@ -611,20 +620,20 @@ class InspectSwapItem(Struct, frozen=True, kw_only=True):
 
 
 class InspectSwapResult(Struct, frozen=True, kw_only=True):
-    """Results of both; each holds its own failure."""
+    """Results of the scan and of the examination; each holds its own failure."""
 
     scan: ScanResult | Failed
     inspect: InspectResult | Failed
 
 
-@shown("scan")
+@shown_as("scan")
 def inspect_with_swaps(item: InspectSwapItem) -> InspectSwapResult:
     """Scan one segment, and compare its indexes with the batches that the scan finds.
 
-    A log in which the scan finds damage is read once more for its indexes: what precedes the damage tells about them.
+    If the scan finds damage, the log is read once more for its indexes, up to the damage.
     """
-    tree, wrong = reached(item.scan.place)
-    fed = None if wrong else _fed(item, tree)
+    tree, wrong = open_log_dir(item.scan.place)
+    fed = None if wrong else _inspection_beside_scan(item, tree)
     if fed is None:
         return InspectSwapResult(scan=scan(item.scan), inspect=inspect(item.inspect))
     scanned = scan_below(tree, item.scan, fed.take)
@@ -632,10 +641,10 @@ def inspect_with_swaps(item: InspectSwapItem) -> InspectSwapResult:
     return InspectSwapResult(scan=scanned, inspect=fed.result() if whole else inspect(item.inspect))
 
 
-def _fed(item: InspectSwapItem, tree: Tree) -> FedInspection | None:
-    """Return the receiver of the scan's windows, None if the indexes need an examination of their own."""
+def _inspection_beside_scan(item: InspectSwapItem, tree: Tree) -> InspectionBesideScan | None:
+    """Return the examination that the scan can feed; None if the indexes must be examined by themselves."""
     scanned, inspected = item.scan, item.inspect
     same = scanned.size == inspected.log_bytes and not scanned.without and scanned.from_offset <= 0
     if not same or not scanned.check_crc or inspected.depth not in {"check", "regenerate"}:
         return None
-    return FedInspection.begin(inspected, tree)
+    return InspectionBesideScan.begin(inspected, tree)

@@ -1,14 +1,14 @@
-"""The transaction indexes of one partition: compared with a replay of its log, and rebuilt.
+"""The task that compares the transaction indexes (``.txnindex``) of a partition with a replay of its log.
 
 A transaction may begin in an earlier segment, so a partition is replayed as a whole, as brokers of 2.8 and later do: an
 entry for each aborted transaction with data, in the segment that holds its marker. Up to 2.7 a broker's recovery also
 writes an entry for an ABORT marker without data (first offset = the marker's own; KAFKA-10702 ended that). Such an
 entry hides nothing from a consumer.
 
-In a compacted log the first batches of a transaction may be gone, and with them open transactions of others, so that
-the true first offset and last stable offset cannot be computed again: an entry on disk for the right marker stays,
-unless no broker can have written it for what is left. Nothing of a damaged file stays: the result of a replay hides
-every aborted record that is left, and a broker's recovery writes the same.
+In a compacted log the first batches of a transaction may be gone, and so may transactions of other producers that were
+open at the time. Then first offset and last stable offset of an entry cannot be computed again, and an entry on disk
+stays if it is for the right marker and a broker may have written it. No entry of a damaged file stays: the entries of a
+replay hide every aborted record that is left, and a broker's recovery writes the same ones.
 
 Source: LogSegment.recover and updateTxnIndex, ProducerStateManager (2.2.1, 2.8.0, 3.9);
 TransactionIndex.collectAbortedTxns (3.9); Cleaner.cleanSegments (2.2.1, 3.9).
@@ -23,8 +23,8 @@ from msgspec import Struct, field
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import LogsItem
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import txn_index
 from krepair.formats.filenames import log_name, segment_name
 from krepair.formats.java_numbers import INT32_MAX
@@ -52,16 +52,16 @@ _MAY_BE_NONE: Final = (
 
 
 class EntryLimits(NamedTuple):
-    """Possible values of an entry where they may differ from the replay's.
+    """Limits within which the values of an entry may differ from those of the replay.
 
     Attributes:
         first: lowest possible first offset.
         latest: highest possible first offset.
-        highest: highest possible last stable offset: what was open then began in an append that ended in this segment.
-        next_begins: offset at which the next transaction of another producer begins after the marker, in the same
-            segment; -1 if none does. A follower takes many batches in one append, and writes this offset as last stable
-            offset if nothing else was open: it looks for open transactions after it has entered all batches
-            (``UnifiedLog.append``, 3.9).
+        highest: highest possible last stable offset. A transaction that was open when the entry was written began in an
+            append that ended in this segment.
+        next_begins: first offset after the marker at which another producer begins a transaction in the same segment;
+            -1 if none does. A follower appends many batches at once and only then computes the last stable offset, so
+            the entry may have this offset if nothing else was open (``UnifiedLog.append``, 3.9).
     """
 
     first: int
@@ -75,12 +75,12 @@ class ReplayedSegment(NamedTuple):
 
     Attributes:
         size: requested size of the ``.log`` in bytes.
-        entries: entries of all its ABORT markers, even of those without data.
-        limits: possible values of each entry.
+        entries: entry of each ABORT marker in the segment, even of one without data.
+        limits: limits of each entry.
         compacted: True if records are missing from the log, in this segment or an earlier one.
         valid_bytes: number of bytes that were replayed; less than the size if the log is invalid or its offsets
             decrease.
-        end: offset at which the next segment begins; in the last segment no offset reaches it.
+        end: base offset of the next segment; for the last segment an offset that no log reaches.
     """
 
     base_offset: int
@@ -126,7 +126,7 @@ class TxnItem(LogsItem, frozen=True, kw_only=True):
 
     Attributes:
         present: base offsets of the segments that have a ``.txnindex``.
-        make: base offsets of the segments whose entries are wanted back, whether they are wrong or not.
+        make: base offsets of the segments whose right entries the result should hold.
     """
 
     present: tuple[int, ...]
@@ -137,8 +137,8 @@ class TxnProblem(Struct, frozen=True, kw_only=True):
     """One wrong ``.txnindex``.
 
     Attributes:
-        position: byte of the file.
-        text: how the index contradicts the log, in one line.
+        position: position of the error in the file.
+        text: description of how the index contradicts the log, in one line.
         size_before: size of the file in bytes, -1 if there is none.
         size_after: size of the right file in bytes.
         digest_after: 32 hex digits over the right file.
@@ -161,8 +161,8 @@ class TxnResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         problems: one problem for each wrong file; none from the first damaged segment on.
-        left: reasons for leaving wrong files as they are, one line each.
-        made: content by base offset, for the segments in ``make``.
+        left: reasons for not repairing wrong files, one line each.
+        made: right content of the ``.txnindex`` by base offset, for the segments in ``make``.
         damaged: base offset of the first segment whose log is not valid to its end, -1 if all are.
         bytes: bytes of ``.log`` that were replayed.
     """
@@ -174,8 +174,8 @@ class TxnResult(Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-@shown("transactions")
-@in_its_place
+@shown_as("transactions")
+@with_log_dir
 def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
     """Replay one partition and compare its ``.txnindex`` files with the result."""
     problems, left = [], []
@@ -201,7 +201,7 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
                 if base in item.present
                 else -1
             )
-            first, last = _contradicted(on_disk, true, segment)
+            first, last = _changed_offsets(on_disk, true, segment)
             problems.append(
                 TxnProblem(
                     base_offset=base,
@@ -217,10 +217,10 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
     return TxnResult(problems=tuple(problems), left=tuple(left), made=made, damaged=damaged, bytes=read)
 
 
-def _contradicted(on_disk: bytes, true: Sequence[AbortedTxn], segment: ReplayedSegment) -> tuple[int, int]:
-    """Return the lowest and the highest offset of the transactions whose entries change; of a damaged file, of all.
+def _changed_offsets(on_disk: bytes, true: Sequence[AbortedTxn], segment: ReplayedSegment) -> tuple[int, int]:
+    """Return the lowest and the highest offset of the transactions whose entries change.
 
-    Where segments overlap, an entry can be wrong by the base offset of the next segment, and yet stay as it is.
+    In a damaged file all entries count. If segments overlap, an entry can be an error and yet not change.
     """
     if txn_index.damage(on_disk, segment.base_offset):
         return min((entry.first_offset for entry in true), default=segment.base_offset), segment.end - 1
@@ -232,14 +232,15 @@ def _contradicted(on_disk: bytes, true: Sequence[AbortedTxn], segment: ReplayedS
 def judged(
     on_disk: bytes, segment: ReplayedSegment, *, log_start: int
 ) -> tuple[Sequence[AbortedTxn], str, int]:
-    """Return the right entries of a segment, and the first error of those on disk.
+    """Return the right entries of a segment, and the first error in those on disk.
 
-    An entry for an ABORT marker without data (first offset = the marker's own) hides nothing: brokers up to 2.7 write
-    it, later ones do not, so its absence is no error. An entry whose transaction began below the log start offset keeps
-    its first offset, which the log no longer shows; one that was written while another transaction was open from there
-    keeps its last stable offset. Where batches were compacted away, an entry for the right marker is accepted if a
-    broker can have written it, see ``_agrees``. If a COMMIT marker may be among the compacted batches, and a later
-    marker has an entry, the abort had no data, since brokers write entries in order: it gets one that hides nothing.
+    * An entry for an ABORT marker without data (its first offset is the marker's own) hides nothing. Brokers up to 2.7
+      write it, later ones do not, so its absence is no error.
+    * An entry of a transaction that began below the log start offset keeps its first offset, which the log no longer
+      shows. If another transaction was open from below it, the entry keeps its last stable offset, too.
+    * In a compacted log an entry for the right marker stays if a broker may have written it, see ``_may_be_right``.
+    * An ABORT marker without an entry before a marker with one had no data, since brokers write entries in order. If a
+      COMMIT marker may be gone before it, it gets an entry that hides nothing.
 
     Args:
         on_disk: content of the ``.txnindex``, empty if there is none.
@@ -247,7 +248,7 @@ def judged(
         log_start: base offset of the partition's first segment.
 
     Returns:
-        The right entries, the error (empty if there is none) and the byte of the file.
+        The right entries, the first error (empty if there is none) and its position in the file.
     """
     damage = txn_index.damage(on_disk, segment.base_offset)
     disk = [] if damage else list(txn_index.decode(on_disk))
@@ -261,31 +262,34 @@ def judged(
         number = by_marker.pop((entry.producer_id, entry.last_offset), -1)
         if number < 0:
             if entry.first_offset != entry.last_offset:
-                missing, explanation = _missing(entry, limits, written)
+                missing, explanation = _missing_entry(entry, limits, written)
                 true.append(missing)
                 text = text or explanation
-        elif _agrees(disk[number], entry, limits, log_start, compacted=segment.compacted):
+        elif _may_be_right(disk[number], entry, limits, log_start, compacted=segment.compacted):
             true.append(disk[number])
         else:
             true.append(entry)
             if not text:
-                text, position = f"{_of(disk[number])} is not {_of(entry)}", number * txn_index.ENTRY_SIZE
+                text, position = (
+                    f"{_entry_text(disk[number])} is not {_entry_text(entry)}",
+                    number * txn_index.ENTRY_SIZE,
+                )
     if by_marker and not text:
         number = min(by_marker.values())
-        text = f"no abort marker of producer {_of(disk[number])}"
+        text = f"no abort marker of producer {_entry_text(disk[number])}"
         position = number * txn_index.ENTRY_SIZE
     return true, text, position
 
 
-def _missing(entry: AbortedTxn, limits: EntryLimits, written: int) -> tuple[AbortedTxn, str]:
-    """Build the entry of an aborted transaction that has none on disk, and describe it.
+def _missing_entry(entry: AbortedTxn, limits: EntryLimits, written: int) -> tuple[AbortedTxn, str]:
+    """Build the entry of an aborted transaction that has none on disk, and describe the error.
 
     Args:
         entry: entry by the replay.
-        limits: possible values of the entry.
-        written: offset of the last marker that has an entry.
+        limits: limits of the entry.
+        written: offset of the last marker that has an entry on disk.
     """
-    text = f"the transaction of producer {_of(entry)} was aborted and is missing"
+    text = f"the transaction of producer {_entry_text(entry)} was aborted and is missing"
     if limits.latest != entry.last_offset:
         return entry, text
     if entry.last_offset < written:
@@ -293,18 +297,18 @@ def _missing(entry: AbortedTxn, limits: EntryLimits, written: int) -> tuple[Abor
     return entry, text + _MAY_BE_NONE
 
 
-def _agrees(
+def _may_be_right(
     entry: AbortedTxn, replayed: AbortedTxn, limits: EntryLimits, log_start: int, *, compacted: bool
 ) -> bool:
-    """Return whether an entry is right, as far as the log shows.
+    """Return whether an entry may be right, as far as the log shows.
 
-    A transaction begins after the previous marker of its producer: an entry that begins earlier hides committed
-    records. One that begins after a batch of its transaction exposes aborted records; but a batch certainly belongs to
-    the transaction only if no marker in between can be gone.
+    First offset: a transaction begins after the previous marker of its producer, so an entry that begins earlier hides
+    committed records. An entry that begins after a batch of its transaction shows aborted records to consumers; but a
+    batch certainly belongs to the transaction only if no marker in between can be gone.
 
-    A replay does not see what lies below the log start offset or was compacted away. Another transaction that was open
-    from there lowered the last stable offset when the entry was written. A fetch from below that offset reads no later
-    entry, so a value that is too high exposes aborted records.
+    Last stable offset: another transaction may have been open from an offset that is deleted or compacted away now. It
+    lowered the last stable offset of the entry, and the replay does not see it. A value that is too high shows aborted
+    records to consumers: a fetch from below it reads no later entry.
     """
     if not limits.first <= entry.first_offset <= limits.latest or entry.last_stable_offset > limits.highest:
         return False
@@ -320,5 +324,5 @@ def _agrees(
     return begins_below and 0 <= entry.last_stable_offset <= replayed.last_stable_offset
 
 
-def _of(entry: AbortedTxn) -> str:
+def _entry_text(entry: AbortedTxn) -> str:
     return f"{entry.producer_id} at {entry.first_offset} to {entry.last_offset} (stable {entry.last_stable_offset})"

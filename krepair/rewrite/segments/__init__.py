@@ -1,1 +1,1 @@
-"""Segments that are rewritten into one: what stays is copied, indexed, and verified by other code."""
+"""Tasks that write the kept batches of several segments into one new segment, and that verify it with other code."""

@@ -1,8 +1,8 @@
-"""Copying of the kept batches of segments into a new log, and building of its indexes. A failure is a value.
+"""Tasks that copy the kept batches of segments into a new log (``stage``), and finish that log (``finish``).
 
-This module writes only into the work folder, and a repeated run writes the same bytes at the same positions. It audits
-every window of a source while it copies. It reads the new log once for two purposes: it builds the indexes from each
-window, and the proof examines the same window.
+They write only into the work folder, and a repeated task writes the same bytes at the same positions. ``stage`` checks
+every window of a source while it copies. ``finish`` reads the new log once, builds the indexes, and verifies log and
+indexes in the same reading.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from krepair.checks.audit import audit_gathered, audit_window
-from krepair.checks.index_judge import AbortedAudit, MadeIndexes
+from krepair.checks.index_judge import AbortedAudit, RebuiltIndexes
 from krepair.checks.walk import Walked
 from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.durable.disk import Disk
@@ -21,8 +21,8 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.engine.items import Failed, FailureKind, FinishItem, FinishResult, ScanResult, StageItem
-from krepair.engine.place import in_its_place
-from krepair.engine.progress import shown
+from krepair.engine.place import with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2, txn_index
 from krepair.formats.arrays import Bools, Int32s, Int64s, Uint8s
 from krepair.formats.castagnoli import crc32c
@@ -35,11 +35,11 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.plan.model import SourceSegment
 from krepair.rewrite.segments.verify import (
-    aborts_missing,
     attribute_problem,
+    changed_index,
     new_name,
-    not_those_made,
     read_new_log,
+    txn_index_problem,
     verify_group,
     wrong,
 )
@@ -47,8 +47,8 @@ from krepair.rules.markers import stays
 from krepair.scan.segment_files import entry_pairs, pairs, read_entries
 
 
-@shown("stage")
-@in_its_place
+@shown_as("stage")
+@with_log_dir
 def stage(item: StageItem, tree: Tree) -> ScanResult | Failed:
     """Copy the kept batches of one segment; the decisions are recomputed and must equal the plan's."""
     source = item.change.sources[item.source]
@@ -97,7 +97,7 @@ def _stage_problem(
 
 
 def not_as_planned(summary: SegmentSummary) -> str:
-    """Describe how a log differs from the log at the time of the plan; the text follows the log's name.
+    """Describe how a log differs from its state when the plan was made, as a continuation of the log's name.
 
     Args:
         summary: summary of the log's scan.
@@ -137,7 +137,7 @@ def not_as_decided(summary: SegmentSummary, planned: Decided) -> tuple[FailureKi
 
 
 _AT_ONCE_BYTES = 1 << 21
-"""Alignment of writes in the new log: file systems keep large contiguous memory for aligned writes."""
+"""Alignment of writes in the new log. Aligned writes keep large contiguous pieces in the page cache."""
 
 
 class KeptBytes:
@@ -153,8 +153,8 @@ class KeptBytes:
 
     Attributes:
         problem: description of an error, empty if there is none; after an error nothing more is written.
-        written: bytes of the new log that came from this source, once ``finish`` was called.
-        crc: CRC-32C of the fronts of these batches, see ``krepair.checks.parts``.
+        written: number of bytes written from this source; complete once ``finish`` was called.
+        crc: CRC-32C over the headers of these batches, see ``krepair.checks.parts``.
         held: buffer of bytes that are not written yet, with room for one more window.
         holds: number of bytes in the buffer.
     """
@@ -197,7 +197,7 @@ class KeptBytes:
         """Buffer the kept batches of one window; write only if the buffer is full."""
         if self.problem:
             return
-        # Translating the bytes takes a tenth of the time of looking up each class in an array.
+        # bytes.translate takes a tenth of the time of looking up each class in an array.
         kept = np.frombuffer(bytearray(batch_classes).translate(self._stays), np.bool_)
         if self._audits:
             self.problem = audit_window(window, starts, end, kept)
@@ -245,9 +245,9 @@ class KeptBytes:
             self._hold_made(last)
 
     def _last_batch(self, window: Uint8s, end: int, starts: Int32s) -> bytes:
-        """Return the batch that stays as the last one, without its records; empty if it is not in this window.
+        """Return, without its records, the batch that stays only as the last one; empty if it is not in this window.
 
-        If another batch is the last one, the log is not the plan's; the comparison of the decisions reports that.
+        If the log has another last batch, it is not the plan's log; the comparison of the decisions reports that.
         """
         place = self._last_position - self._read
         return (batch_v2.emptied(window[place:end].tobytes()) or b"") if starts[-1] == place else b""
@@ -279,36 +279,36 @@ class KeptBytes:
         self.holds += len(piece)
 
 
-@shown("verify")
-@in_its_place
+@shown_as("verify")
+@with_log_dir
 def finish(item: FinishItem, tree: Tree) -> FinishResult | Failed:
     """Build indexes, set attributes, sync and verify one staged group."""
     try:
-        return _finished(item, RealDisk(tree)) if item.make else verify_group(item, tree)
+        return _finish(item, RealDisk(tree)) if item.make else verify_group(item, tree)
     except WritingError as error:
         return Failed("disk", f"{error.filename}: {why(error)}")
     except OSError as error:
         return Failed("disk", f"{item.change.change_id}: {why(error)}")
 
 
-def _finished(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
-    """Finish a group whose indexes must be built, which requires a valid log."""
+def _finish(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
+    """Finish a group whose indexes are not built yet."""
     log = f"{item.stage}/{offset_name(item.change.base_offset)}.log"
     # Sync the log before reading it back: a disk error shows up here, while the originals are still in place.
     disk.set_attributes(log, item.attributes)
     disk.sync_file(log)
-    files, problem = _read_and_made(item, disk.tree)
+    files, problem = _build_indexes(item, disk.tree)
     if problem:
         return wrong(problem)
     made = _make_companions(item, disk, files)
-    problem = not_those_made(replace(item, made=made), disk.tree) or attribute_problem(item, disk.tree)
+    problem = changed_index(replace(item, made=made), disk.tree) or attribute_problem(item, disk.tree)
     if problem:
         return wrong(problem)
     return FinishResult(batches=item.change.batches, bytes=item.change.log_bytes, made=made)
 
 
-def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]:
-    """Build the indexes of a new log by suffix and check each against the log; also return a problem, or empty.
+def _build_indexes(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]:
+    """Read a new log once, build its indexes by suffix, and check them against it; also return a problem, or empty.
 
     Raises:
         OSError: a file cannot be read.
@@ -317,7 +317,7 @@ def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]
     carried = carried_entries(item, tree)
     entries, judge, aborted = (
         IndexEntries(interval_bytes),
-        MadeIndexes(base_offset),
+        RebuiltIndexes(base_offset),
         AbortedAudit(entry_pairs(carried)),
     )
 
@@ -337,14 +337,14 @@ def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]
         return {}, f"{new_name(item)}{suffix}: {text}"
     for suffix, position, text in aborted.finish():
         return {}, f"{new_name(item)}{suffix}, position {position}: {text}"
-    return files | ({TXN_INDEX: carried} if carried else {}), aborts_missing(item, len(aborted.aborted))
+    return files | ({TXN_INDEX: carried} if carried else {}), txn_index_problem(item, len(aborted.aborted))
 
 
 def _make_companions(item: FinishItem, disk: RealDisk, files: dict[str, bytes]) -> dict[str, str]:
     """Write the indexes; return the digest of each by name, for later checks."""
     stem = f"{item.stage}/{offset_name(item.change.base_offset)}"
     for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
-        # A task that runs again finds the files of its first run.
+        # The file may exist already: a task that is repeated finds the file of its first attempt.
         if disk.tree.is_there(stem + suffix):
             disk.unlink(stem + suffix)
         if suffix in files:
@@ -357,7 +357,7 @@ def _make_companions(item: FinishItem, disk: RealDisk, files: dict[str, bytes]) 
 
 def carried_entries(item: FinishItem, tree: Tree) -> bytes:
     """Copy the entries of the sources' transaction indexes that stay, byte for byte."""
-    # Copied, not derived: the last stable offset of an entry depends on transactions whose batches may be removed.
+    # Copied, not computed: the last stable offset of an entry depends on transactions whose batches may be gone now.
     kept: list[bytes] = []
     size = txn_index.ENTRY_SIZE
     for source in item.change.sources:

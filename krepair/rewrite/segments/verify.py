@@ -1,8 +1,8 @@
-"""Verification of new files by code that shares nothing with the kernels that wrote them.
+"""Verification of new segments by code that shares nothing with the kernels that wrote them.
 
-The CRCs, and the sums of what they do not cover (``krepair.checks.parts``), prove that the log holds what was written.
-If the originals are kept, the new log is compared with them batch by batch (``compare_with_sources``): the proof behind
-``verify PLAN``.
+Right after writing, the CRCs, and the sums of the bytes that they do not cover (``krepair.checks.parts``), show that
+the file holds what was written. As long as the originals are kept, ``verify PLAN`` also compares the new log with them
+batch by batch (``compare_with_sources``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from krepair.checks.walk import OnPlaces, Walked, walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, FinishItem, FinishResult, Place, VerifyItem, VerifyResult
-from krepair.engine.place import in_its_place, reached
-from krepair.engine.progress import shown
+from krepair.engine.place import open_log_dir, with_log_dir
+from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_v2 import HEADER_SIZE
@@ -100,9 +100,9 @@ class _SourceCounts:
 
 
 def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
-    """Check that a source's markers, including those that a broker has emptied, are those that were to stay.
+    """Return whether the markers from a source are as many as the plan keeps.
 
-    A marker that a broker emptied still counts as a marker if it has the current epoch of an active producer.
+    The plan also counts a marker whose record a broker has removed, if it has the epoch of an active producer.
     """
     of_an_epoch = sum(tally.batches for tally in source.reasons if tally.reason == Reason.MARKER_EPOCH.value)
     missing = source.kept_markers - markers
@@ -110,7 +110,7 @@ def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
 
 
 def verify_group(item: FinishItem, tree: Tree) -> FinishResult | Failed:
-    """Verify a new segment's files: CRCs, ascending offsets, the plan's counts, indexes that point at batches.
+    """Verify the files of a new segment: CRCs, ascending offsets, the plan's counts, indexes that point at batches.
 
     Raises:
         OSError: a file cannot be read.
@@ -123,8 +123,8 @@ def verify_group(item: FinishItem, tree: Tree) -> FinishResult | Failed:
     for suffix, position, text in audit.finish(change.log_bytes, item.index_interval_bytes):
         return wrong(f"{name}{suffix}, position {position}: {text}")
     problem = (
-        aborts_missing(item, len(audit.aborted))
-        or not_those_made(item, tree)
+        txn_index_problem(item, len(audit.aborted))
+        or changed_index(item, tree)
         or attribute_problem(item, tree)
     )
     return wrong(problem) if problem else FinishResult(batches=change.batches, bytes=change.log_bytes)
@@ -184,7 +184,7 @@ def read_new_log(
     return f"{log}: {problem}" if problem else ""
 
 
-def aborts_missing(item: FinishItem, actual: int) -> str:
+def txn_index_problem(item: FinishItem, actual: int) -> str:
     """Describe a wrong number of entries in the new ``.txnindex``; empty if it is right."""
     kept = sum(len(source.aborted_kept) for source in item.change.sources)
     if actual == kept:
@@ -192,8 +192,8 @@ def aborts_missing(item: FinishItem, actual: int) -> str:
     return f"{new_name(item)}.txnindex: expected {count_text(kept, 'entry', 'entries')}, found {actual}"
 
 
-def not_those_made(item: FinishItem, tree: Tree) -> str:
-    """Name an index whose bytes differ from those that were built; empty if none does.
+def changed_index(item: FinishItem, tree: Tree) -> str:
+    """Return the name of an index whose bytes differ from those that were built; empty if none differs.
 
     Raises:
         OSError: an index cannot be read.
@@ -226,13 +226,13 @@ def wrong(text: str) -> Failed:
     return Failed("verify", text)
 
 
-@shown("verify")
-@in_its_place
+@shown_as("verify")
+@with_log_dir
 def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     """Verify one segment in place: every CRC, ascending offsets, indexes against the log.
 
-    After damage in the log nothing is said about the indexes. Offsets without a record are no problem here: compaction
-    leaves such gaps, and no file contradicts another. ``check`` reports them by the topic's policy (KR310, KR311).
+    If the log is damaged, the indexes are not judged. Offsets without a record are no problem here, since compaction
+    leaves such gaps. ``check`` reports them by the topic's policy (KR310, KR311).
     """
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     batches = end = 0
@@ -301,10 +301,10 @@ class OriginalsItem(Struct, frozen=True, kw_only=True):
         return sum(source.log_bytes for source in self.change.sources) + self.change.log_bytes
 
 
-@shown("verify")
+@shown_as("verify")
 def compare_originals(item: OriginalsItem) -> Failed | None:
     """Compare a new segment with its backups, see ``compare_with_sources``."""
-    tree, wrong = reached(item.place)
+    tree, wrong = open_log_dir(item.place)
     wrong = wrong or compare_with_sources(item.change, item.place.path, item.keep, tree)
     return Failed("verify", wrong) if wrong else None
 
@@ -323,7 +323,7 @@ def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: 
     new_path = f"{folder}/{log_name(change.base_offset)}"
     try:
         with opened_for_reading(new_path, tree) as new:
-            cursor = _Cursor(new, batches_to_compare(new_path, tree))
+            cursor = _NewLogCursor(new, batches_to_compare(new_path, tree))
             for source in change.sources:
                 path = f"{keep}/{log_name(source.base_offset)}"
                 with opened_for_reading(path, tree) as old:
@@ -336,8 +336,8 @@ def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: 
     return cursor.rest()
 
 
-class _Cursor:
-    """Cursor over the new log beside its sources."""
+class _NewLogCursor:
+    """Position in the new log while its sources are read."""
 
     def __init__(self, descriptor: int, windows: Iterator[Walked]) -> None:
         self.descriptor = descriptor
@@ -395,8 +395,8 @@ class _Cursor:
         lasts = np.append(firsts[1:], count) - 1
         spans = sources[lasts] + source_sizes[lasts] - sources[firsts]
         like = source_sizes[firsts] == sizes[firsts]
-        read_old = _Ahead(old, int(sources[0]), int(sources[-1] + source_sizes[-1]))
-        read_new = _Ahead(self.descriptor, int(positions[0]), int(positions[-1] + sizes[-1]))
+        read_old = _ForwardReader(old, int(sources[0]), int(sources[-1] + source_sizes[-1]))
+        read_new = _ForwardReader(self.descriptor, int(positions[0]), int(positions[-1] + sizes[-1]))
         stretches = zip(
             sources[firsts].tolist(), positions[firsts].tolist(), spans.tolist(), like.tolist(), strict=True
         )
@@ -412,12 +412,16 @@ class _Cursor:
     def _differs(
         self, old: int, walked: Walked, at: np.ndarray[tuple[int], np.dtype[np.int64]], first: int
     ) -> str:
-        """Name the batch of a run that is neither unchanged nor an emptied copy; empty if there is none."""
+        """Describe the first batch that is neither unchanged nor emptied of its records; empty if there is none."""
         for number, source in enumerate(at.tolist(), first):
             size, position = int(walked.sizes[source]), int(walked.positions[source])
             new_size, new_position = int(self.sizes[number]), int(self.positions[number])
             if size == new_size and _same_piecewise(
-                _Ahead(old, position, position), position, _Ahead(self.descriptor, 0, 0), new_position, size
+                _ForwardReader(old, position, position),
+                position,
+                _ForwardReader(self.descriptor, 0, 0),
+                new_position,
+                size,
             ):
                 continue
             header = os.pread(old, HEADER_SIZE, position)
@@ -436,7 +440,7 @@ class _Cursor:
         return "the new log has batches after its sources' last one" if len(self.bases) else ""
 
 
-class _Ahead:
+class _ForwardReader:
     """Bytes of a file, read one window at a time."""
 
     def __init__(self, descriptor: int, start: int, end: int) -> None:
@@ -452,7 +456,9 @@ class _Ahead:
         return os.pread(self.descriptor, count, position)
 
 
-def _same_piecewise(old: _Ahead, position: int, new: _Ahead, new_position: int, size: int) -> bool:
+def _same_piecewise(
+    old: _ForwardReader, position: int, new: _ForwardReader, new_position: int, size: int
+) -> bool:
     """Compare piece by piece, since a batch may be larger than the memory to be used."""
     if size <= _PIECE_BYTES:
         return old.at(position, size) == new.at(new_position, size)
