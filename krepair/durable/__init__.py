@@ -1,1 +1,1 @@
-"""The only package that writes. Its interface is small, so that a test can record, fail or stop every call."""
+"""The only package that changes files. Its interface is small, so that a test can record, fail or stop every call."""

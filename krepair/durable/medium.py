@@ -1,8 +1,8 @@
-"""Proof that a log is read from the disk: its pages were written without an error and then left the page cache.
+"""Flushing of files to the disk, so that they can then be read from the disk itself and not from the page cache.
 
 After a crash of the broker process alone, the log is in the page cache, and nobody knows how much of it is on the disk.
-One barrier for the file system (``syncfs``) writes everything, however many files there are. Then each file is checked
-for write errors, the kernel is told to drop its pages, and the file is read again.
+``syncfs`` writes out a whole file system with one call, here named a *barrier*. Then each file is checked for write
+errors, and the kernel is asked to drop its pages. ``--fix recovery`` needs that before it advances a recovery point.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ _OF_ONE_HOST = _ALL_IS_WRITTEN_BY_SYNCFS | {0x794C7630}
 _STATFS_BYTES = 512
 
 MANY: Final = 256
-"""Number of files or folders from which one barrier for the whole file system is cheaper than one sync for each. The
-barrier also waits for data that others have written to that file system.
+"""Number of files or folders from which one barrier is cheaper than one sync for each.
+
+A barrier also waits for data that other programs have written to the file system.
 """
 
 
 def can_sync_file_system(tree: Tree, path: str, folders: Iterable[str] = ()) -> bool:
     """Return whether ``syncfs`` of a folder reliably makes all names and bytes of other folders durable too.
 
-    It does not on FUSE, which does not pass it on to the process that has the files, nor on network file systems, nor
-    if one of the other folders is on another file system or cannot be examined; work on that folder reports the reason.
+    ``syncfs`` is not reliable on network file systems, nor on FUSE, which does not pass the call on to the process that
+    has the files. It also does not help if another folder is on another file system, or cannot be examined.
 
     Raises:
         OSError: the folder ``path`` cannot be opened.

@@ -1,4 +1,7 @@
-"""Files that a run writes outside of log directories (plan, facts, metrics, page): whole or not at all."""
+"""Writing of output files (plan, facts, metrics, page), which never lie in a log directory.
+
+Such a file is written completely or not at all, and never replaces a file that krepair did not write.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ def check_place(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
 
 def _replaceable(kind: OutputKind, target: str) -> bool:
     try:
-        # A FIFO of that name would block without O_NONBLOCK; behind a link could be a file of a log directory.
+        # Without O_NONBLOCK, a FIFO of that name would block; a link could lead to a file in a log directory.
         descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
         return True

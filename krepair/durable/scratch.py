@@ -1,7 +1,8 @@
-"""A folder for data that does not fit into memory. It is never in a log directory, and is removed after the work.
+"""The scratch folder, for data that does not fit into memory. It is never in a log directory.
 
-It is removed at the end, and when a signal ends krepair. What a SIGKILL leaves behind is removed by the next run that
-creates a scratch folder beside it: the owner holds a lock, so a folder whose lock can be taken has lost its owner.
+It is removed at the end of the run, or when a signal ends krepair. After a SIGKILL it stays, and the next run that
+creates a scratch folder beside it removes it: a run holds a lock in its folder, so if the lock is free, the run has
+ended.
 
 The folder holds hashes and offsets, but no record bytes. Its files need no sync, because nothing depends on them later:
 the result of a compaction is verified without them.
@@ -41,7 +42,7 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
         parent: path of the folder in which the scratch folder is created.
         log_dirs: log directories. The scratch folder must not be on their file systems, because an apply needs that
             space.
-        asked: True if the operator named ``parent``, which may then be on any file system.
+        asked: True if the operator named ``parent``; then any file system is allowed.
 
     Returns:
         The absolute path of the new folder.
@@ -215,12 +216,12 @@ def write_scratch(folder: str, name: str, arrays: Iterable[Any]) -> str:
 
 
 _INLINE: Final = 1 << 12
-"""Number of rows that travel in a result; more rows go to the scratch folder, if there is one."""
+"""Largest number of rows that a task returns in its result; more rows go to the scratch folder, if there is one."""
 _COLUMNS: Final = 3
 
 
 class SpilledRows(Struct, frozen=True, kw_only=True):
-    """Rows, int64[N, 3], in memory or in a file of the scratch folder.
+    """Rows, int64[N, 3], that may be too many for memory, so that a file of the scratch folder holds them.
 
     Attributes:
         path: path of the file in the scratch folder; empty if ``data`` holds the rows.
@@ -232,7 +233,7 @@ class SpilledRows(Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> Int64s:
-        """All rows; rows of a file are read on use.
+        """All rows; each use reads them again if a file holds them.
 
         Raises:
             OSError: the file cannot be read.

@@ -1,8 +1,8 @@
-"""A directory that is opened once, and everything below it, reached without following a link.
+"""Access to files below one directory that is safe against symbolic links.
 
-Every user who may write a log directory can put a symbolic link in place of a folder or file at any moment. So a path
-is never resolved again from the root of the file system, but walked from one descriptor of the directory. A component
-that is a link is an error (``ELOOP``). Linux 5.6 does the walk in one call (``openat2`` with ``RESOLVE_BENEATH`` and
+krepair often runs as root, and whoever may write a log directory could put a link in place of a folder or file at any
+moment. So the directory is opened once, and each path below it is walked from that descriptor; a component that is a
+link is an error (``ELOOP``). Linux 5.6 does the walk in one call (``openat2`` with ``RESOLVE_BENEATH`` and
 ``RESOLVE_NO_SYMLINKS``). On other systems krepair walks component by component.
 """
 
@@ -119,9 +119,9 @@ class Tree:
     def keeping_folders(self) -> Keeping:
         """Keep visited folders open while the body of the context manager runs, so that opening a file is one call.
 
-        Each folder is opened as usual, below the directory and without links. From then on the descriptor means that
-        folder, whatever takes over its name. So the body should be short, such as the work on one partition between two
-        journal records, and a longer one should call ``let_go`` between its parts.
+        A folder that is kept open stays the same folder even if another one takes over its name. So the body should be
+        short, such as the work on one partition between two journal records; a longer one should call ``let_go``
+        between its parts.
         """
         return Keeping(self)
 
@@ -130,13 +130,13 @@ class Tree:
         self._keepers += 1
 
     def keep_no_more(self) -> None:
-        """End what ``keep`` started."""
+        """Close the folders that are kept open since ``keep``, and keep no more."""
         self._keepers -= 1
         if not self._keepers:
             self.let_go()
 
     def let_go(self, path: str = "") -> None:
-        """Close kept folders: all, or a renamed or removed one with those below it."""
+        """Close the folders that are kept open: all of them, or the folder ``path`` and those below it."""
         below = f"{path}/"
         for kept in tuple(self._kept):
             if not path or kept == path or kept.startswith(below):

@@ -1,7 +1,7 @@
-"""Errors of writing, with the name of the file system.
+"""Errors of write calls, with messages that name the file system.
 
-The system's message for a full disk does not name the disk. And one error (``EIO``) stands for a file that cannot be
-read and for a file that cannot be written. krepair uses this module where it knows that it was writing.
+The system's message for a full disk does not name the disk, and an I/O error (``EIO``) does not say whether reading or
+writing failed. Calls that write are decorated with ``writes``, so that their errors say both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Record of the files that this process changes, which a worker reports to the process that sent it."""
+"""Record of the files that this process changes: a Spark worker reports them to the driver."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The cache of compiled kernels, so that only the first run compiles.
+"""The cache of compiled kernels on disk, so that only the first run has to compile.
 
-The cache holds machine code that krepair runs, often as root: whoever can write a file of it can run anything. So only
-files of this user or of root are loaded: no link is followed, folder and file must belong to this user or to root, and
-nobody else may be able to write them. If a file cannot be saved or read, the kernel is compiled again.
+krepair runs the machine code in the cache, often as root. So a file is loaded only if nobody but this user or root can
+have written it: folder and file must belong to one of them, must not be writable by others, and must not be links. If a
+file cannot be saved or loaded, the kernel is compiled again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNUSED_DAYS: Final = 30
 _LEAST_FREE_BYTES: Final = 64 << 20
 """Free space below which a default folder is not used, because an apply may need the space.
 
-A folder that ``KREPAIR_CACHE_DIR`` names is used all the same.
+A folder that ``KREPAIR_CACHE_DIR`` names is used even then.
 """
 INSTALLED_FOLDER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "compiled")
 """Folder that ``krepair warm`` fills, beside the sources, for all users of this installation."""
@@ -90,7 +90,7 @@ class CodeCache:
                 return
 
     def keep_for_everybody(self, path: str) -> str:
-        """Save everything in this folder from now on; all users may read it.
+        """Save kernels only in the folder ``path`` from now on, readable for all users.
 
         Returns:
             The path of this set in the folder.
@@ -135,7 +135,7 @@ class CodeCache:
 
 
 def _has_room(path: str) -> bool:
-    """Return whether the file system has ``_LEAST_FREE_BYTES`` free: it may be the full one of the broker."""
+    """Return whether the file system has ``_LEAST_FREE_BYTES`` free; the broker's disk may be full."""
     while not os.path.isdir(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     try:

@@ -1,8 +1,8 @@
-"""Verify key compaction: compare a source and its result, record by record.
+"""Kernels of ``rewrite.compaction.check``: compare a source and the compacted result record by record, then by key.
 
-It shares no code with the kernels that compact. It distinguishes keys by the value of a polynomial over the field of
-2^61-1 elements at two points, which are drawn at random for each verification. (Carter and Wegman: two different keys
-of n bytes have the same values with a chance of at most (n/7 / 2^61)^2.) One row per key goes to the join: the last
+They share no code with the kernels that compact. A key is hashed as the values of a polynomial over the field of 2^61-1
+elements at two points, which are drawn at random for each verification. (Carter and Wegman: two different keys of n
+bytes have the same values with a probability of at most (n/7 / 2^61)^2.) For each key there is one row: the last
 committed record of the source, whether it may be removed, and the record of the result.
 
 Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); KIP-98 for markers.
@@ -135,7 +135,7 @@ def _first_slot(first: Any, mask: Any) -> Any:
 
 @inlined
 def _row(table: Any, slots: Any, first: Any, second: Any, state: Any) -> Any:
-    """Return the row of a key; a new key gets the next one, for which there is room."""
+    """Return the row of a key; a new key gets the next free row, which must exist."""
     mask = np.uint64(slots.shape[0] - 1)
     slot = _first_slot(first, mask)
     row = np.int64(slots[slot])
@@ -167,7 +167,7 @@ def enter_slots(table: Any, count: Any, slots: Any) -> None:
 
 @inlined
 def _note(rows: Any, first: Any, second: Any, last: Any, goes: Any, result: Any, state: Any) -> None:
-    """Note the facts of a record about its key; ``join_rows`` enters them."""
+    """Append what a record says about its key to ``rows``; ``join_rows`` enters it into the table later."""
     row = np.uint64(state[C_NOTED])
     rows[row, 0] = first
     rows[row, 1] = second
@@ -180,7 +180,7 @@ def _note(rows: Any, first: Any, second: Any, last: Any, goes: Any, result: Any,
 
 @inlined
 def _seen(table: Any, slot: Any, offset: Any, may_go: Any) -> None:
-    """Enter a committed record of the source."""
+    """Enter a committed record of the source into the row of its key."""
     if table[slot, R_LAST] < np.uint64(offset + 1):
         table[slot, R_LAST] = np.uint64(offset + 1)
         table[slot, R_GOES] = (table[slot, R_GOES] & _BELOW) | np.uint64(1 if may_go else 0)
@@ -204,7 +204,7 @@ def _in_result(table: Any, slot: Any, offset: Any) -> None:
 
 @kernel("fixed word rows, word rows, ints, longs", "word rows, word rows, ints, longs")
 def join_rows(rows: Any, table: Any, slots: Any, state: Any) -> None:
-    """Enter rows that were noted, or are of another table, uint64[N, ROW_WORDS], where there is room for all keys."""
+    """Enter collected rows, or those of another table, uint64[N, ROW_WORDS], into a table with room for all keys."""
     mask, end = np.uint64(slots.shape[0] - 1), rows.shape[0] - 1
     for number in range(rows.shape[0]):
         prefetch(slots, _first_slot(rows[min(number + 2 * _AHEAD, end), 0], mask))
@@ -222,10 +222,13 @@ def join_rows(rows: Any, table: Any, slots: Any, state: Any) -> None:
 
 @kernel("word rows, long")
 def judge_rows(table: Any, count: Any) -> Any:
-    """Find a key for which the result is wrong: (offset, what is wrong, keys), or (-1, 0, keys) if there is none.
+    """Find a key for which the result is wrong.
 
-    1: its last record is missing and may not go. 2: the result has another record of it, or two. 3: not in the source.
-    4: its last record, a tombstone, is missing, but an older record of the key stays, here or in another replica.
+    Returns:
+        (offset, error, number of keys); (-1, 0, number of keys) if all keys are right. Errors: 1: the last record of
+        the key is missing, although it must stay. 2: the result has another record of the key, or two. 3: the source
+        lacks the key. 4: the last record, a tombstone, is missing, although an older record of the key stays, here or
+        in another replica.
     """
     keys = np.int64(0)
     for slot in range(count):
@@ -301,7 +304,7 @@ def check_records(
     source: Any, source_end: Any, result: Any, result_end: Any, batch: Any, points: Any, rows: Any,
     state: Any,
 ) -> Any:  # fmt: skip
-    """Compare the records of one v2 batch with those that the result has of it.
+    """Compare the records of one v2 batch of the source with the records of the same batch in the result.
 
     Args:
         source: uint8[W], 8 bytes more than are valid, uncompressed records; the next one is at ``C_SOURCE``.
@@ -395,7 +398,7 @@ def _aborted(ranges: Any, producer_id: Any, offset: Any) -> Any:
 
 @kernel("bytes, long, fixed rows, longs, longs", "fixed bytes, long, fixed rows, longs, longs")
 def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> None:
-    """Note the facts that the header of a v2 batch gives of its records.
+    """Derive from the header of a v2 batch the facts that its records are compared by.
 
     Args:
         head: bytes with the header, uint8[W].
@@ -467,17 +470,17 @@ def check_window(  # noqa: PLR0911
     source: Any, source_filled: Any, source_left: Any, result: Any, result_filled: Any, result_left: Any, ranges: Any,
     inputs: Any, points: Any, rows: Any, state: Any, facts: Any, packed: Any,
 ) -> Any:  # fmt: skip
-    """Compare uncompressed batches that lie whole in the two windows.
+    """Compare the uncompressed batches that both windows hold completely.
 
-    Compressed batches in them are noted for ``check_packed``: keys can be entered in any order.
+    Compressed batches are put into ``packed``, and ``check_packed`` compares them later.
 
     Args:
         source: uint8[W] with 8 bytes more; the next batch is at ``C_SOURCE``.
         source_filled: number of valid bytes in ``source``.
-        source_left: bytes of the source behind the window.
+        source_left: bytes of the source after the window.
         result: uint8[V] with 8 bytes more; the next batch is at ``C_RESULT``.
         result_filled: number of valid bytes in ``result``.
-        result_left: bytes of the result behind the window.
+        result_left: bytes of the result after the window.
         ranges: int64[N, 3], see ``_aborted``.
         inputs: inputs of the comparison, int64[CHECK_INPUTS].
         points: points of the polynomial, uint64[4].
@@ -487,7 +490,7 @@ def check_window(  # noqa: PLR0911
         packed: int64[P, PACKED_COLUMNS], out, from row ``C_PACKED`` on: the columns before ``P_START``.
 
     Returns:
-        A status; ``DONE`` at the end of the source, even if the result goes on.
+        A status; ``DONE`` at the end of the source, even if the result has more batches.
     """
     limit = rows.shape[0]
     while True:
@@ -573,7 +576,7 @@ def check_packed(
     Args:
         source: uint8[W], the window with the headers of the source.
         result: uint8[V], the window with those of the result.
-        packed: noted compressed batches, int64[P, PACKED_COLUMNS].
+        packed: compressed batches that were put aside, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.
         unpacked: uint8[X] with 8 bytes more, the records of the source.

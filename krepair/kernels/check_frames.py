@@ -1,4 +1,4 @@
-"""Find the blocks of lz4 frames, to verify a key compaction. Shares no code with ``lz4_frames``.
+"""Finds the blocks of lz4 frames for the verification of a key compaction. It shares no code with ``lz4_frames``.
 
 Source: the lz4 frame format; KafkaLZ4BlockOutputStream (2.2.1).
 """
@@ -23,7 +23,7 @@ _LZ4: Final = 3
 
 @kernel("bytes, rows, long, long, rows")
 def single_blocks(window: Any, packed: Any, count: Any, column: Any, blocks: Any) -> None:
-    """Find the only block of each frame of Kafka's clients that has one, and that is compressed.
+    """Find the block of each lz4 frame that was written by a Kafka client and has a single, compressed block.
 
     Args:
         window: uint8[W], holds the batches.

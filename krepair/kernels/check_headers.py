@@ -1,4 +1,4 @@
-"""Read the headers of v2 batches for independent verification: no code is shared with the kernels that decide."""
+"""Reads the headers of v2 batches for ``krepair.checks``, which shares no code with the kernels that decide."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS: Final = 5
 ROW_BYTES: Final = 64
 """Bytes from one header to the next where headers are stored back to back."""
 BEHIND: Final = ROW_BYTES - batch_v2.HEADER_SIZE
-"""Bytes that are read behind a header."""
+"""Number of bytes after a header that are read with it."""
 
 _LENGTH: Final = batch_v2.HEADER.place("batch_length")
 _MAGIC: Final = batch_v2.HEADER.place("magic")
@@ -39,13 +39,13 @@ assert batch_v2.CRC_START == 21
 
 @kernel("bytes, long, long, bytes, rows")
 def read_headers(buf: Any, filled: Any, origin: Any, headers: Any, columns: Any) -> Any:
-    """Read the headers of the v2 batches that lie whole in a window, from its place 0 on.
+    """Read the headers of the v2 batches that a window holds completely, from its start on.
 
-    It stops at the first bytes that are no such batch, and where there is no more room. CRCs are not checked.
+    It stops at the first bytes that are no complete v2 batch, or if ``headers`` is full. CRCs are not checked.
 
     Args:
         buf: uint8[W], the window; ``BEHIND`` bytes behind ``filled`` can be read.
-        filled: bytes of it that are valid.
+        filled: number of valid bytes in it.
         origin: file position of place 0.
         headers: uint8[``ROW_BYTES`` * M], out: the header of each batch, and ``BEHIND`` bytes that mean nothing.
         columns: int64[``COLUMNS``, M], out: file position, bytes, base offset, last offset and largest timestamp.
@@ -74,7 +74,7 @@ def read_headers(buf: Any, filled: Any, origin: Any, headers: Any, columns: Any)
 
 @kernel("bytes, longs")
 def close_up(buf: Any, sizes: Any) -> Any:
-    """Make one message of the batches of a window, as ``krepair.checks.walk`` says.
+    """Turn the batches of a window into one message whose CRC covers all of them, see ``krepair.checks.walk``.
 
     Args:
         buf: uint8[W]; the first 25 bytes of each batch are overwritten.

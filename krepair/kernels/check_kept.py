@@ -1,6 +1,6 @@
-"""Verify what a rewrite keeps of a window, batch by batch, without any code of the kernels that decide.
+"""Verifies the batches that a rewrite keeps of a window, without any code of the kernels that decide.
 
-``krepair.checks.audit`` says what the answers mean.
+``krepair.checks.audit`` calls these kernels, and turns their numbers into messages.
 """
 
 from __future__ import annotations

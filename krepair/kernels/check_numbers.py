@@ -1,4 +1,4 @@
-"""Read varints for the proof of key compaction, without any code of the writer."""
+"""Reads varints for the verification of key compaction, without any code of the writer."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Read batches and their headers: one kernel turns a window of any format into columns.
+"""Reads the headers of batches of any format into columns, one row for each batch.
 
-Each fact of a log is worked out from these columns. A message of v0 or v1, plain or a wrapper, is one row: it has no
-producer, and the offset of a wrapper is that of its last message. The types are narrow, so that a window and its
-columns stay in the second-level cache. The scan (``scan_window``) and the kernels of keys and filter read headers
-themselves, where columns would cost a main job; ``krepair.checks.walk`` shares nothing with this.
+``krepair.derive`` computes epochs, producers, transactions and index entries from these columns. A message of v0 or v1,
+plain or a wrapper, is one row: it has no producer, and the offset of a wrapper is that of its last message. The types
+are narrow, so that a window and its columns stay in the second-level cache. The fastest jobs read headers themselves
+(``scan_window`` and the kernels of key compaction); ``krepair.checks.walk`` shares nothing with this module.
 
 Source: FileLogInputStream, DefaultRecordBatch, LegacyRecord, ControlRecordType (2.2.1, 3.9).
 """
@@ -129,7 +129,7 @@ def _read_header(buf: Any, filled: Any, place: Any, position: Any, last_offset: 
 
     Args:
         buf: uint8[W], holds the header (61 bytes from magic 2 on, 26 for magic 1, 18 for magic 0).
-        filled: bytes of it that are valid.
+        filled: number of valid bytes in it.
         place: place of the header in the buffer.
         position: position of the header in the file.
         last_offset: last offset of the batch before.
@@ -190,19 +190,19 @@ def read_batches(
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
-        filled: bytes of it that are valid.
+        filled: number of valid bytes in it.
         origin: file position of place 0.
         file_size: length of the log in bytes.
-        whole: true if batches must lie whole in the window, and their checksums are checked. If not, their first
-            ``FRONT`` bytes are enough, and the place may move past the window.
+        whole: True if the window must hold each batch completely, and checksums are checked. If False, the first
+            ``FRONT`` bytes of a batch are enough, and the place may move past the window.
         state: int64[WALK_STATE]: place of the next batch, last offset so far; both move on.
         rows: rows of the batches, ``BATCH``[N], out.
         limit: largest number of rows to write; ``rows`` has one more.
 
     Returns:
-        Status * 2^32 + rows written. ``SUSPECT``: the row after the written ones is a whole batch with a wrong
-        checksum; the walk still stands before it. ``HUGE``: the next batch is larger than the window. ``NO_BATCH``: no
-        batch begins at the next place.
+        Status * 2^32 + number of rows written. ``SUSPECT``: the next batch has a wrong checksum; its row follows the
+        written rows, but the walk has not passed it. ``HUGE``: the next batch is larger than the window. ``NO_BATCH``:
+        no batch begins at the next place.
     """
     place = state[W_PLACE]
     last_offset = state[W_LAST_OFFSET]
@@ -255,7 +255,7 @@ def words_of(rows: Batches) -> Int64s:
 
 
 def copy_of(*parts: Batches) -> Batches:
-    """Return a copy of several parts of rows, one behind the other."""
+    """Return a copy of several parts of rows, one after another."""
     copied: Batches = np.concatenate([words_of(part) for part in parts]).view(BATCH)[:, 0]
     return copied
 
@@ -275,15 +275,16 @@ def front_row(window: Uint8s, position: int, last_offset: int) -> Batches:
 
 @dataclass
 class BatchWalk:
-    """A walk that begins at a batch: iterate it, then read where and why it ended.
+    """Walk over the batches of a log. After the iteration its attributes tell where and why it ended.
 
     Attributes:
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        read_into: function that fills a buffer from a file position and returns the number of bytes read, 0 at the end.
+            It may raise ``OSError``.
         file_size: length of the log in bytes.
         position: position of the first batch; during and after the walk, position of the next one.
         last_offset: last offset before the walk; during it, the highest so far.
-        until: the walk ends after the window in which it reaches this position.
-        whole: true if batches are read whole, and their checksums are checked; else only their headers are read.
+        until: position at which the walk ends, once the window that holds it is read.
+        whole: True if batches are read completely, and their checksums are checked; False to read only headers.
         window_bytes: size of the window.
         window: uint8[W] that the rows were read from; ``SLACK`` bytes more can be read.
         origin: file position of its place 0, -1 if the batch is larger than the window.
@@ -309,7 +310,7 @@ class BatchWalk:
         return self.position == self.file_size
 
     def __iter__(self) -> Iterator[Batches]:
-        """Yield the rows of at most ``MOST_ROWS`` batches; they are valid until the next ones."""
+        """Yield the rows of at most ``MOST_ROWS`` batches at a time; they are valid until the next are requested."""
         # A window as small as the log: zeroing a large one takes longer than the walk of a small log.
         remaining = min(self.file_size, self.until + FRONT) - self.position
         size = max(min(self.window_bytes, remaining), FRONT)

@@ -1,4 +1,4 @@
-"""Second pass of key compaction: write a log without the removed records; the other records are copied verbatim.
+"""Kernels of the second pass of key compaction: copy a log without the records that go, for ``compaction.log``.
 
 A batch that loses no record is copied as it is. A batch that loses some records keeps its header except for length,
 count, CRC and, with CreateTime, the maximum timestamp. A batch that loses all records becomes the empty header that
@@ -177,15 +177,15 @@ def put_left(
     buf: Any, place: Any, count: Any, kept: Any, max_timestamp: Any, sums: Any, tallies: Any, out: Any, to: Any,
     end: Any,
 ) -> Any:  # fmt: skip
-    """Write the header of a batch whose remaining records are already in the output behind it.
+    """Write the header of a batch that loses some records; those that stay are already in the output after it.
 
     Args:
         buf: window of the log, uint8[W].
         place: place of the batch's header.
         count: number of its records.
         kept: number of its records that stay.
-        max_timestamp: largest timestamp of these; ignored with LogAppendTime.
-        sums: true if a new CRC is computed; else the old one stays.
+        max_timestamp: largest timestamp of the records that stay; ignored with LogAppendTime.
+        sums: True to compute a new CRC; False to leave the old one.
         tallies: counters, int64[TALLY_COUNT], in and out.
         out: the new log, uint8[V], out.
         to: place of the new header.
@@ -308,7 +308,7 @@ def filter_records(
     tallies: Any,
     out: Any,
 ) -> Any:
-    """Copy the records of one v2 batch that stay. The records are uncompressed in a buffer.
+    """Copy the records that stay of one v2 batch, whose uncompressed records are in a buffer.
 
     Args:
         buf: window of the log, uint8[W].
@@ -317,7 +317,7 @@ def filter_records(
         left: number of records that remain in the batch.
         header: uint8[61], the header of the batch.
         stays: int64[N] offsets of the last record of each key, ascending.
-        held: int64[H] offsets of tombstones that stay whatever their time, ascending.
+        held: int64[H] offsets of tombstones that stay whatever their age, ascending.
         inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; ``F_LAST_OFFSET`` is the base offset - 1 at first.
         tallies: counters, int64[TALLY_COUNT], in and out.
@@ -439,7 +439,7 @@ def _put_packed(
     contents: Any,
     out: Any,
 ) -> Any:
-    """Write what stays of a compressed batch; ``NEED_BYTES`` if it was written."""
+    """Write a prepared compressed batch to the output; return ``NEED_BYTES`` on success, else another status."""
     row = state[F_NEXT]
     while row < state[F_READY] and packed[row, P_PLACE] < place:
         row += 1
@@ -478,13 +478,13 @@ def filter_window(
     contents: Any,
     out: Any,
 ) -> Any:
-    """Write the records that stay, batch by batch, for batches that lie whole in a window.
+    """Write what stays of the batches that a window holds completely.
 
-    What stays of a compressed batch has to be prepared (see ``compact_packed``) and compressed.
+    What stays of a compressed batch must be prepared before, see ``compact_packed``.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
-        filled: bytes of it that are valid.
+        filled: number of valid bytes in it.
         origin: file position of place 0.
         file_size: length of the log in bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.

@@ -1,8 +1,8 @@
-"""The second wave of key compaction where the headers of all batches are known: what is left of batches nobody reads.
+"""Computes the result of a key compaction from the notes of ``compaction.headers``, without reading most batches.
 
-A batch of which nothing stays becomes an empty header, which follows from its own header. Where a word is known of each
-record, the header of what is left of an uncompressed batch follows too, all but its CRC; its records are left out.
-Other batches are asked for in runs that are read from the log, and go the way of ``compact_filter``.
+If no record of a batch stays, its new header follows from its old one. If the sizes of the records of an uncompressed
+batch were noted, its new header follows too, except the CRC; in place of the records there are bytes without meaning.
+All other batches must be read from the log, and ``compact_filter`` takes them.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def note_headers(buf: Any, end: Any, out: Any) -> Any:
     """Copy the headers of the batches of a window.
 
     Args:
-        buf: uint8[W] that begins with a batch; all of them were looked at by somebody else.
-        end: place after the last one, which may pass the window.
+        buf: uint8[W] that begins with a batch; the caller has checked all batches.
+        end: place after the last batch, which may exceed the window.
         out: noted headers, uint8[V], out.
 
     Returns:
-        How many; -1 if there is no room for all of them, or one is of v0 or v1.
+        Number of headers; -1 if there is no room for all of them, or a batch is of v0 or v1.
     """
     count = np.int64(0)
     place = np.int64(0)
@@ -93,9 +93,9 @@ def note_headers(buf: Any, end: Any, out: Any) -> Any:
 
 @inlined
 def _of(heads: Any, at: Any, size: Any, most: Any, aborted: Any, stays: Any, inputs: Any, state: Any) -> Any:
-    """Return (whether the batch must be read, what its header decides, how many words its records have).
+    """Return (whether the batch must be read, its fate by its header, number of words of its records).
 
-    ``most``: bytes of the largest batch whose words are looked at, 0 if there are none.
+    ``most``: size in bytes of the largest batch whose words are used, 0 if there are no words.
     """
     attributes, count = be16(heads, at + ATTRIBUTES), be32(heads, at + RECORD_COUNT)
     goes, words = STAYS_PARTLY, np.int64(0)
@@ -114,9 +114,9 @@ def _put_by_words(
     heads: Any, at: Any, size: Any, sizes: Any, first: Any, count: Any, stays: Any, held: Any, inputs: Any, state: Any,
     tallies: Any, out: Any, to: Any,
 ) -> Any:  # fmt: skip
-    """Write the header of what is left of a batch and leave room for its records; gives the place after it.
+    """Write the new header of a batch, and leave room for its records; return the place after them.
 
-    The words of its records begin at ``first``. -1: they are not those of this batch.
+    The words of the batch's records begin at ``first``. The result is -1 if they cannot be of this batch.
     """
     fields = state[FIELDS:]
     base_timestamp = be64(heads, at + BASE_TIMESTAMP)
@@ -153,13 +153,14 @@ def filter_headers(
     tallies: Any,
     out: Any,
 ) -> Any:
-    """Write what is left of batches that need not be read, up to one that has to be.
+    """Write what stays of batches that need not be read, up to a batch that must be read.
 
     Args:
         heads: uint8[N * 61], the headers of all batches of a log, in order.
         sizes: uint64[R], a word for each record of uncompressed batches that are not aborted, in order; or uint64[0].
         window_bytes: largest size in bytes of a run of batches that are read together, unless it is a single batch.
-        gap_bytes: batches that need not be read are, where those between two that must have no more bytes.
+        gap_bytes: size in bytes of the largest gap between two batches that must be read, for which one reading takes
+            both, with the batches between them.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         stays: int64[N] offsets of the last record of each key, ascending.
         held: offsets that other replicas hold, int64[H], see ``filter_window``.
@@ -169,8 +170,8 @@ def filter_headers(
         out: uint8[V], out, from ``F_OUT`` on. Bytes of records by ``sizes`` are left as they are.
 
     Returns:
-        ``NEED_BYTES`` at the end; ``OUTPUT_FULL``; ``OTHER`` if a run begins at the batch at hand, up to
-        ``F_RUN_ROW``, ``F_RUN_END`` and ``F_RUN_SIZED``; ``BAD_RECORD`` if the words are not those of these batches.
+        ``NEED_BYTES`` at the end; ``OUTPUT_FULL``; ``OTHER`` if the next batches must be read, up to ``F_RUN_ROW``,
+        ``F_RUN_END`` and ``F_RUN_SIZED``; ``BAD_RECORD`` if the words cannot be of these batches.
     """
     rows = heads.shape[0] // HEADER
     row, position, sized = np.int64(state[F_ROW]), np.int64(state[F_POSITION]), np.int64(state[F_SIZED])

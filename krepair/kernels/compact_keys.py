@@ -1,8 +1,8 @@
-"""The first pass of key compaction: for every key of a ``.log``, its hash and the offset of its last committed record.
+"""Kernels of the first pass of key compaction: find the last committed record of each key, for ``compaction.keys``.
 
-A table in memory holds one row per key. When it is full, the wrapper empties it and continues; the join later merges
-the rows of each key. Every record of committed data is checked against the rules of its format, so that a record
-which a rewrite could not copy is found before anything is planned.
+A table in memory holds one row per key: its hash, and the offset of that record. When the table is full, the caller
+empties it and continues; the join later merges the rows of each key. Every record of committed data is checked against
+the rules of its format, so that a record which a rewrite could not copy is found before anything is planned.
 
 Source: Cleaner.buildOffsetMapForSegment (2.2.1, 3.9): control batches and aborted data are not mapped.
 """
@@ -99,7 +99,7 @@ LARGEST: Final = 2**63 - 1
 
 @inlined
 def _put(table: Any, first: Any, second: Any, number: Any, state: Any) -> None:
-    """Enter an offset + 1 of a key."""
+    """Enter the offset + 1 of a record into the row of its key."""
     mask = np.uint64(table.shape[0] - 1)
     slot = first & mask
     while table[slot, 2] != 0 and (table[slot, 0] != first or table[slot, 1] != second):
@@ -113,7 +113,7 @@ def _put(table: Any, first: Any, second: Any, number: Any, state: Any) -> None:
 
 @inlined
 def _take(buf: Any, offset: Any, fields: Any, secret: Any, rows: Any, state: Any) -> None:
-    """Note the key of one record of committed data."""
+    """Append the hash of the key of one committed record to ``rows``."""
     if fields[F_KEY_SIZE] < 0:
         state[K_KEYLESS] += 1
     else:
@@ -127,7 +127,7 @@ def _take(buf: Any, offset: Any, fields: Any, secret: Any, rows: Any, state: Any
 
 @inlined
 def _note_size(size: Any, step: Any, fields: Any, sizes: Any, state: Any) -> None:
-    """Note the word of a record; if one does not fit, no word of the log is used."""
+    """Append the word of a record to ``sizes``. If a record does not fit into a word, no word of the log is used."""
     time = fields[F_TIMESTAMP]
     if size > W_SIZE or step > W_STEP or (time << W_TIME_SHIFT) >> W_TIME_SHIFT != time:
         state[K_SIZES] = 0
@@ -144,7 +144,7 @@ def _note_size(size: Any, step: Any, fields: Any, sizes: Any, state: Any) -> Non
 def keys_of_records(
     buf: Any, place: Any, end: Any, left: Any, base_offset: Any, secret: Any, rows: Any, state: Any, sizes: Any
 ) -> Any:  # fmt: skip
-    """Enter the keys of the records of one v2 batch. The records are uncompressed in a buffer.
+    """Collect the keys of one v2 batch, whose uncompressed records are in a buffer.
 
     Args:
         buf: window of the log, uint8[W + SLACK].
@@ -155,7 +155,7 @@ def keys_of_records(
         secret: uint64[2], the key of the hash.
         rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
         state: int64[STATE_SIZE]; the caller has set ``K_LAST_OFFSET`` and ``K_BATCH_LAST`` for this batch.
-        sizes: uint64[R], out, from ``K_SIZED`` on, where such words are wanted; uint64[0]: not of this batch.
+        sizes: uint64[R], out, from ``K_SIZED`` on: the words of the records; uint64[0] if they are not wanted.
 
     Returns:
         (status, records taken, place after them). ``TABLE_FULL`` when there is no room for more rows.
@@ -216,14 +216,13 @@ def keys_window(
     sizes: Any,
     packed: Any,
 ) -> Any:
-    """Enter the keys of the uncompressed batches that lie whole in a window.
+    """Collect the keys of the uncompressed batches that a window holds completely.
 
-    Compressed batches that lie whole in it are noted in ``packed``. They may come later, because keys can be entered in
-    any order.
+    Compressed batches are put into ``packed`` and unpacked later: keys can be entered in any order.
 
     Args:
         buf: uint8[W + SLACK]; place 0 is file position ``origin``.
-        filled: bytes of it that are valid.
+        filled: number of valid bytes in it.
         origin: file position of place 0.
         file_size: length of the log in bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
@@ -307,11 +306,11 @@ def keys_window(
 def keys_of_packed(
     heads: Any, packed: Any, first: Any, after: Any, unpacked: Any, secret: Any, rows: Any, state: Any
 ) -> Any:  # fmt: skip
-    """Enter the keys of compressed batches, whose records were unpacked into a buffer.
+    """Collect the keys of compressed batches, whose records were unpacked into a buffer.
 
     Args:
         heads: uint8[W], the window that holds their headers.
-        packed: noted compressed batches, int64[P, PACKED_COLUMNS].
+        packed: compressed batches that were put aside, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.
         unpacked: their uncompressed records, uint8[V + SLACK].
@@ -348,9 +347,9 @@ def keys_of_packed(
 
 @kernel("fixed word rows, word rows, longs", "word rows, word rows, longs")
 def merge_rows(rows: Any, table: Any, state: Any) -> None:
-    """Enter rows that were noted, or those of another table; each hash keeps its greatest offset.
+    """Enter collected rows, or those of another table; each hash keeps its greatest offset.
 
-    It is a loop of its own, so that a row need not wait for the slot of the one before.
+    It is a loop of its own, so that the memory of later rows can be prefetched.
 
     Args:
         rows: rows to merge, uint64[N, ROW_WORDS].

@@ -1,7 +1,7 @@
-"""Note compressed batches and filter their unpacked records, many in one call.
+"""Kernels for compressed batches in the second pass of key compaction, many batches in one call.
 
-Between the two calls the caller unpacks them, and after them it compresses what stays of each. Then ``filter_window``
-puts them where they belong.
+``note_packed`` finds the batches; the caller unpacks them; ``filter_packed`` copies the records that stay; the caller
+compresses these. Then ``compact_filter.filter_window`` writes the batches in their order.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from krepair.kernels.words import be16, be32, be64, byte_at
 def note_packed(
     buf: Any, filled: Any, place: Any, aborted: Any, stays: Any, inputs: Any, state: Any, packed: Any
 ) -> Any:
-    """Note the compressed v2 batches of which some records may stay, as far as they lie whole in a window.
+    """Find the compressed v2 batches of which some records may stay, if the window holds them completely.
 
     Args:
         buf: window of the log, uint8[W].
-        filled: bytes of it that are valid.
+        filled: number of valid bytes in it.
         place: place of the batch to begin with.
         aborted: int64[N, 3], see ``filter_window``.
         stays: offsets that stay, int64[N], see ``filter_window``.
         inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; only ``F_CURSOR`` moves.
-        packed: int64[P, FILTERED_COLUMNS], out: place, size and codec of each.
+        packed: int64[P, FILTERED_COLUMNS], out: place, size and codec of each batch.
 
     Returns:
-        How many there are; at most as many as there are rows.
+        Number of batches found, at most P.
     """
     noted = np.int64(0)
     at = np.int64(place)
@@ -99,9 +99,9 @@ def filter_packed(
 
     Args:
         heads: uint8[W], the window that holds their headers.
-        packed: int64[P, FILTERED_COLUMNS]. ``P_START`` and ``P_END`` are of the unpacked records at first, then of
-            those that stay, none if all do. ``P_KEPT`` and ``P_MAX_TIMESTAMP`` are set; ``P_KEPT`` is -1 where a batch
-            has to be read alone.
+        packed: int64[P, FILTERED_COLUMNS], in and out. ``P_START`` and ``P_END`` give the place of the unpacked
+            records, and afterwards the place of those that stay in ``out``; they are equal if all records stay.
+            ``P_KEPT`` and ``P_MAX_TIMESTAMP`` are set; ``P_KEPT`` is -1 if the batch must be read alone.
         first: row to begin with.
         after: row after the last.
         unpacked: uncompressed records of the batches, uint8[V].
@@ -114,8 +114,8 @@ def filter_packed(
         out: uint8[V], out: the records that stay, back to back.
 
     Returns:
-        The row after the last that was dealt with: it stops behind one whose records cannot be read. Whoever reads that
-        one alone says what is wrong.
+        The row after the last filtered batch. It stops after a batch whose records cannot be read; the caller reads
+        that batch alone, and reports the error.
     """
     state[F_OUT] = 0
     row = np.int64(first)

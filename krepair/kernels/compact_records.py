@@ -1,7 +1,6 @@
-"""Read single records for key compaction: their fields, the hash of a key, and whether a record is aborted.
+"""Reads single records for the kernels of key compaction: their fields, the hash of a key, whether they are aborted.
 
-All functions here are parts of the kernels of compaction (``compact_keys``, ``compact_filter``).
-Nothing is trusted: every length is checked against the end of the bytes that hold it.
+Nothing in a record is trusted: every length is checked against the end of the bytes that hold it.
 
 Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); SipHash-1-3 with 128 bits of output (Aumasson and
 Bernstein; its reference implementation). Rust and Python hash the keys of their tables with 1-3. The proof tells keys
@@ -19,7 +18,7 @@ from krepair.kernels.varints import zigzag
 from krepair.kernels.words import byte_at, le64
 
 SLACK: Final = 16
-"""Bytes that a buffer must have behind its end, since keys are read by eight bytes. Their values do not matter."""
+"""Number of bytes that a buffer must have after its end, since keys are read eight bytes at a time."""
 
 # fields of a record or message that was read
 F_OFFSET: Final = 0  # delta of a v2 record, stored offset of a message

@@ -1,4 +1,4 @@
-"""Copy bytes while unpacking. Sizes and places are not checked here: the caller must have checked them."""
+"""Copies bytes for the kernels that decompress. Sizes and places are not checked: the caller must have checked them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads records of v2 batches and messages of v0 and v1 in bulk: one row per record. Nothing is trusted.
+"""Reads records of v2 batches and messages of v0 and v1 in bulk, one row per record. No length in them is trusted.
 
 Source: DefaultRecord (2.2.1, 3.9), LegacyRecord and AbstractLegacyRecordBatch (2.2.1).
 """
@@ -98,7 +98,7 @@ def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0
 
 @kernel("bytes, long, long, long, rows")
 def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
-    """Read the uncompressed records of one batch, as far as a buffer holds them.
+    """Read those uncompressed records of one batch that a buffer holds completely.
 
     Args:
         buf: window of the log, uint8[W].
@@ -165,7 +165,7 @@ def _read_message(buf: Any, place: Any, end: Any, row: Any) -> Any:
 
 @kernel("bytes, long, long, longs, rows")
 def message_rows(buf: Any, place: Any, end: int, wrapper: Any, rows: Any) -> Any:
-    """Read the messages of a wrapper, as far as a buffer holds them.
+    """Read those messages of a wrapper that a buffer holds completely.
 
     Args:
         buf: window of the log, uint8[W].
@@ -210,7 +210,7 @@ def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) 
         counts: int64[B], out: records of each batch.
 
     Returns:
-        How many batches were read. It stops at a batch whose records do not fill it exactly, or when ``rows`` is full.
+        Number of batches read. It stops at a batch whose records do not fill it exactly, or when ``rows`` is full.
     """
     written = np.int64(0)
     for number in range(batches.shape[0]):
@@ -244,7 +244,7 @@ def header_rows(buf: Any, records: Any, rows: Any) -> None:
     """Find the headers of records that were read.
 
     Args:
-        buf: uint8[W], where they lie.
+        buf: uint8[W] with the records.
         records: rows of the records, int64[N, RECORD_COLUMNS].
         rows: int64[H, HEADER_COLUMNS], out: as many as all records have together.
     """

@@ -1,4 +1,4 @@
-"""Makes the entries of ``.index`` and ``.timeindex`` from columns, as a broker's recovery makes them.
+"""Computes the entries of ``.index`` and ``.timeindex`` as a broker's recovery does, for ``derive.index_entries``.
 
 A message of v0 or v1 counts by its own header, even if it is a wrapper: recovery reads the offset of the wrapper, which
 is the offset of its last message, and its timestamp. It does not decompress. A v0 message has timestamp -1.
@@ -25,7 +25,7 @@ ENTRIES_STATE = 6
 def _entered(
     position: Any, last_offset: Any, timestamp: Any, interval_bytes: Any, state: Any, offsets: Any, times: Any
 ) -> Any:
-    """Make the entries of one batch; False if there is no room for them."""
+    """Add the entries of one batch; return False if there is no room for them."""
     if timestamp > state[R_LARGEST]:
         state[R_LARGEST], state[R_OFFSET_OF_LARGEST] = timestamp, last_offset
     if position - state[R_LAST_ENTRY] > interval_bytes:
@@ -44,7 +44,7 @@ def _entered(
 
 @kernel("batches, long, long, longs, rows, rows")
 def enter_batches(rows: Any, first: Any, interval_bytes: Any, state: Any, offsets: Any, times: Any) -> Any:
-    """Make the index entries of the next batches.
+    """Add the index entries of the next batches.
 
     Args:
         rows: batches of the window, ``columns.BATCH``[N].
@@ -55,7 +55,7 @@ def enter_batches(rows: Any, first: Any, interval_bytes: Any, state: Any, offset
         times: int64[S, 2], out: (timestamp, offset).
 
     Returns:
-        N; if ``offsets`` or ``times`` is full, the row of the next batch.
+        Row of the first batch that was not entered because ``offsets`` or ``times`` is full; N if all were.
     """
     number = np.int64(first)
     while number < rows.shape[0]:
@@ -71,9 +71,9 @@ def enter_batches(rows: Any, first: Any, interval_bytes: Any, state: Any, offset
 @kernel("bytes, ints, long, long, long, longs, rows, rows, rows")
 def enter_window(buf: Any, starts: Any, first: Any, origin: Any, interval_bytes: Any, state: Any, columns: Any,
                  offsets: Any, times: Any) -> Any:  # fmt: skip
-    """Enter the batches that a main job found in a window, as ``enter_batches`` does, from three of their fields.
+    """Do the same as ``enter_batches`` for batches that a scan found in a window, reading only three of their fields.
 
-    All columns would cost a check of markers a fourth of its time.
+    Reading all columns would take a fourth of the time of a marker scan.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.

@@ -1,4 +1,4 @@
-"""Mark functions as kernels. A kernel becomes machine code when it is first called, not before.
+"""Decorators that mark functions as kernels, which become machine code when they are first called.
 
 Loading the compiler takes longer than most runs of krepair, and many runs need no kernel. So the decorators here only
 register a function. ``machine`` compiles it, or loads it from the cache.
@@ -42,7 +42,7 @@ class Kernel(Deferred):
 
     Attributes:
         py_func: the Python function as it was written.
-        takes: types of its arguments, in the words of ``warming``; several if it is called with several.
+        takes: types of its arguments, in the words of ``warming``; one text for each combination that is used.
 
     Args:
         function: Python function to compile.
@@ -87,9 +87,9 @@ def kernel(takes: str, *others: str) -> Callable[[Function], Function]:
     """Mark a function as a kernel: compiled on first use, cached on disk, run without the interpreter lock.
 
     Args:
-        takes: the types of its arguments, as ``"bytes, long"``, for ``krepair warm``. If it is called with others, it
-            is compiled at that call; a test compares them with the calls of the verbs.
-        others: the same, of further calls.
+        takes: the types of its arguments, as ``"bytes, long"``, for ``krepair warm``. A call with other types compiles
+            the kernel again; a test finds such calls.
+        others: further combinations of types.
     """
 
     def mark(function: Function) -> Function:

@@ -1,4 +1,4 @@
-"""Hashes of keys for the proof of key compaction: values of a polynomial at points that are drawn each time.
+"""Hashes of keys for the verification of key compaction: values of a polynomial at two random points.
 
 Source: Carter and Wegman, Universal classes of hash functions, 1979.
 """
@@ -18,14 +18,14 @@ _7_BYTES = np.uint64((1 << 56) - 1)
 
 
 def points_and_squares(raw: bytes) -> Any:
-    """Return two points from 16 random bytes, and their squares: uint64[4], as ``two_hashes`` takes them."""
+    """Convert 16 random bytes to two points and their squares, uint64[4], for ``two_hashes``."""
     points = [number >> 3 for number in np.frombuffer(raw, np.uint64).tolist()]
     return np.array([*points, *(point * point % int(_P) for point in points)], np.uint64)
 
 
 @inlined
 def _reduced(low: Any, high: Any, chunk: Any) -> Any:
-    """Return a number below 2^123 plus a chunk as a sum below 2^61 + 4, not yet below 2^61 - 1."""
+    """Reduce a number below 2^123 plus a chunk modulo 2^61 - 1, but only to a sum below 2^61 + 4."""
     total = (low & _P) + ((low >> _61) | (high << _3)) + chunk
     return (total & _P) + (total >> _61)
 

@@ -1,4 +1,4 @@
-"""Compute the checksum of a batch or message larger than the window piece by piece, so that memory stays bounded."""
+"""Computes the checksum of a batch or message that exceeds the window piece by piece, so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class HugeChecksum:
     """Result of the check of a huge batch.
 
     Attributes:
-        valid: true if the stored checksum is right.
-        computed: the checksum of the bytes; if the file ends too early, of the bytes that are there.
-        damage: kind of damage (``classes.D_*``) to report if it is not valid.
+        valid: True if the stored checksum is right.
+        computed: checksum of the batch's bytes, or of those that the file has if it ends too early.
+        damage: kind of damage (``classes.D_*``) to report if the checksum is wrong.
     """
 
     valid: bool
@@ -45,8 +45,9 @@ def checksum_huge(window: Uint8s, filled: int, read_into: ReadInto, position: in
 
     Args:
         window: uint8[W]; it is not changed.
-        filled: bytes of it that are valid, all of this batch, at least its header.
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        filled: number of valid bytes in the window, all of this batch, at least its header.
+        read_into: function that fills a buffer from a file position and returns the number of bytes read, 0 at the end.
+            It may raise ``OSError``.
         position: position of the batch in the file.
 
     Raises:

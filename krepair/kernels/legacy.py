@@ -52,11 +52,11 @@ def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
 def legacy_window(
     buf: Any, filled: int, state: Any, inputs: Any, tallies: Any, starts: Any, batch_classes: Any
 ) -> int:
-    """Scan the v0 and v1 messages that lie whole in ``buf[state[S_PLACE]:filled]``, up to the next v2 batch.
+    """Scan the v0 and v1 messages that lie completely in ``buf[state[S_PLACE]:filled]``, up to the next v2 batch.
 
     Args:
         buf: uint8[W], the window; place 0 is file position ``state[S_ORIGIN]``.
-        filled: bytes of it that are valid.
+        filled: number of valid bytes in it.
         state: int64[STATE_SIZE], as of ``scan_window``.
         inputs: int64[INPUT_SIZE], fixed for the segment.
         tallies: batches and bytes by class, int64[CLASS_COUNT, TALLY_COLUMNS], in and out.

@@ -1,7 +1,7 @@
-"""Hash the records of a window, so that replicas can be compared without their bytes.
+"""Hashes the records of a window, so that ``compare`` and facts files can compare replicas without records.
 
-Of each record: the hash of its key, and a digest of everything that is the same on every replica that has the record,
-however its batch was cleaned, rolled or packed: timestamp, key, value, headers, producer and sequence.
+Each record gives the hash of its key, and a digest of its timestamp, key, value, headers, producer and sequence: all
+that is equal on every replica, however its batch was cleaned, moved to another segment, or compressed.
 
 Source: DefaultRecord, MemoryRecords.filterTo (2.2.1, 3.9): a cleaner keeps the offset, the base sequence and the
 absolute timestamp of a record.
@@ -209,7 +209,7 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
 
 @kernel("batches, rows, longs")
 def batch_fates(batches: Any, known: Any, out: Any) -> None:
-    """Return the fate of the records of each batch.
+    """Compute whether the records of each batch are committed, aborted or open.
 
     Args:
         batches: batches of the window, ``columns.BATCH``[B].
@@ -267,20 +267,20 @@ def _put_key(table: Any, first: Any, second: Any, after: Any, bits: Any, state: 
 def enter_records(
     hashed: Any, counts: Any, fates: Any, wanted: Any, with_keys: Any, table: Any, digests: Any, state: Any
 ) -> Any:
-    """Enter records: of each key the last one of each class, and the digests of those that are wanted.
+    """Enter records into a table of keys, which keeps the last record of each key and state, and collect digests.
 
     Args:
         hashed: uint64[N, HASH_COLUMNS], in offset order.
         counts: int64[B], records of each batch.
         fates: int64[B], bits of what becomes of its records, or ``MARKER``.
-        wanted: uint8[B], whether the digests of its records are.
-        with_keys: true if keys are entered too.
+        wanted: uint8[B], 1 for each batch whose records' digests are wanted.
+        with_keys: True to enter keys; False for digests alone.
         table: uint64[2**k, KEY_WORDS], twice as many slots as the records of any batch.
         digests: uint64[D, 2], out, from row ``E_DIGESTS`` on; as many rows as the records of any batch.
         state: int64[ENTER_STATE]; the caller has set ``E_BATCH`` and ``E_RECORD``.
 
     Returns:
-        A status. Of the batch at ``E_BATCH`` nothing was entered.
+        A status. Nothing of the batch at ``E_BATCH`` was entered.
     """
     limit = table.shape[0] >> 1
     while state[E_BATCH] < counts.shape[0]:

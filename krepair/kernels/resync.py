@@ -1,4 +1,4 @@
-"""Finds the next valid batch after damage. It looks at every place, but computes a checksum only where a header may be.
+"""Finds the next valid batch after damage. It examines every position, but computes a checksum only at a likely header.
 
 Bytes may be a header if the length fits into the file, and the offsets are above those before the damage and below the
 next segment. Few bytes pass this test if they are not a batch, so a search reads the log about once. Hostile bytes can
@@ -30,7 +30,7 @@ from krepair.kernels.words import be32, be64, byte_at
 
 WINDOW_BYTES = 1 << 20
 CHECKSUM_AT_MOST = 4
-"""A search may checksum this many times the bytes of the log, and ``_SPARE_BYTES``, before it gives up."""
+"""Limit of a search: it may checksum this many times the size of the log, plus ``_SPARE_BYTES``."""
 _SPARE_BYTES = 64 << 20
 _NONE = -1
 
@@ -43,9 +43,9 @@ def next_candidate(
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
-        start: first place to look at.
-        end: place after the last one to look at; ``end + 17`` must not be above ``filled``.
-        filled: bytes of it that are valid.
+        start: first place to examine.
+        end: place after the last one to examine; ``end + 17`` must not be above ``filled``.
+        filled: number of valid bytes in it.
         origin: file position of place 0.
         file_size: length of the log in bytes.
         lowest: lowest offset that the batch may have.
@@ -78,8 +78,8 @@ class Resynced:
 
     Attributes:
         position: position of the next valid batch, -1 if none was found.
-        complete: true if the search reached a batch or the end of the log. If not, a batch may still follow.
-        checksummed: bytes that were checksummed.
+        complete: True if the search reached a batch or the end of the log; False if it gave up before.
+        checksummed: number of bytes that were checksummed.
     """
 
     position: int
@@ -105,7 +105,8 @@ def find_batch(
     """Search a log for the next valid batch of any format.
 
     Args:
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        read_into: function that fills a buffer from a file position; returns bytes read, 0 at the end. It may raise
+            ``OSError``.
         position: position where the search begins.
         file_size: bytes of the log.
         lowest: lowest offset that the batch may have.
@@ -148,7 +149,8 @@ def checksummed_end(read_into: ReadInto, position: int, end: int, file_size: int
     """Return the position after a run of batches with right checksums. Their offsets are not checked.
 
     Args:
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        read_into: function that fills a buffer from a file position; returns bytes read, 0 at the end. It may raise
+            ``OSError``.
         position: position of the first batch.
         end: no batch that begins here or later is read.
         file_size: bytes of the log.

@@ -1,8 +1,8 @@
-"""Scan of one ``.log``: fills the window, lets tables grow, checks huge batches, calls the kernels, gives a summary.
+"""Scan of one ``.log``: reads it once, checks every batch, and gives the summary on which most decisions rest.
 
-Memory does not grow with the segment or with its largest batch: there is one window of ``WINDOW_BYTES``, one row per
-producer id, and one flag per entry of the transaction index. A batch larger than the window is checksummed piece by
-piece.
+This module reads the file into a window and calls the kernels (``scan_window``, ``legacy``). Memory does not grow with
+the segment or with its largest batch: there is one window of ``WINDOW_BYTES``, one row per producer id, and one flag
+per entry of the transaction index. A batch that exceeds the window is checksummed piece by piece.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class ScanInputs(Struct, frozen=True):
         file_size: bytes of its ``.log`` to scan; it may be less than the size of the file.
         now_ms: current time in milliseconds, for markers with a delete horizon.
         high_watermark: offsets at or above it are not replicated; ``INT64_MAX`` if it does not matter.
-        check_crc: true if every CRC is checked.
-        digests_crc: true if the digest of headers covers the CRCs; false if it is known what stays of a batch, but not
-            its bytes.
+        check_crc: True if every CRC is checked.
+        digests_crc: True if the digest of headers covers the CRCs; False for a stream that is computed from notes,
+            whose batches have no right CRC (see ``rewrite.compaction.headers``).
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
         carried: sorted ids of producers whose open transaction has a kept batch in an earlier segment.
         keep_positions: sorted positions of emptied batches that stay.
@@ -99,7 +99,7 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
 
     Attributes:
         base_offset: base offset of the segment.
-        file_size: bytes that were to be scanned.
+        file_size: number of bytes that the scan was asked for.
         valid_bytes: bytes of the valid batches, from position 0.
         damage: kind (``classes.D_*``) of the first damage, 0 none.
         damage_text: expected and actual content at position ``valid_bytes``, or empty.
@@ -115,10 +115,10 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
         decisions: digest over each batch's class (int64 sum).
         rows: int64[P, ROW_SIZE], one per producer id, sorted by id.
         tallies: batches and bytes by class, int64[CLASS_COUNT, TALLY_COLUMNS].
-        entry_flags: uint8[E], what became of each entry of the transaction index.
-        epochs: int64[M, EPOCH_SIZE], one row per batch whose leader epoch is another than that of the batch before it
-            that has one; see ``classes``. Before the first batch the last offset is the segment's ``base_offset - 1``.
-        stamped: batches with a delete horizon (KIP-534).
+        entry_flags: uint8[E], what the log shows for each entry of the transaction index, ENTRY_* of ``classes``.
+        epochs: int64[M, EPOCH_SIZE], one row per batch at which the leader epoch changes; see ``classes``. In the row
+            of the first batch, the last offset before is the segment's ``base_offset - 1``.
+        stamped: number of batches with a delete horizon (KIP-534).
         largest_batch: bytes of the largest batch.
         aborts_unindexed: abort markers of kept data that have no entry; a producer's first marker is not counted.
         min_unreplicated: lowest first offset of a transaction whose marker is not below the high watermark.
@@ -220,16 +220,16 @@ def _first_state(inputs: ScanInputs) -> Int64s:
 
 
 def fill(read_into: ReadInto, buffer: memoryview, position: int, end: int) -> int:
-    """Fill a buffer as far as the file goes.
+    """Fill a buffer completely, or up to the end of the file.
 
     Args:
-        read_into: reads the file; it may return fewer bytes than requested.
+        read_into: function that fills a buffer; it may return fewer bytes than requested.
         buffer: buffer to fill, uint8[W].
         position: position in the file of the first byte.
         end: position in the file where reading ends.
 
     Returns:
-        The bytes of the buffer that are valid: fewer than its size only where the file, or what counts of it, ends.
+        Number of valid bytes in the buffer: fewer than its size only at ``end`` or at the end of the file.
 
     Raises:
         OSError: ``read_into`` has raised it.
@@ -251,13 +251,12 @@ def scan_segment(
 
     Args:
         inputs: facts about the segment and the pass.
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``. What
-            it gives at once is looked at before it is asked again.
+        read_into: function that fills a buffer from a file position; returns bytes read, 0 at the end. It may raise
+            ``OSError``. What it gives at once is looked at before it is asked again.
         on_window: called for each window of batches with (window, end place, starts, classes) before the window is
-            used again. It gets every valid batch once. A batch larger than the window comes alone: its front is at
-            place 0, and its end place lies behind the window. Place 0 has the file position ``start_position`` plus
-            the end places of all calls before. ``SLACK`` bytes behind the window can be read; their values mean
-            nothing.
+            used again. It gets every valid batch once. A batch larger than the window comes alone: its start is at
+            place 0, and its end place lies after the window. Place 0 has the file position ``start_position`` plus
+            the end places of all earlier calls. ``SLACK`` bytes after the window can be read; they have no meaning.
         window_bytes: size of the window.
 
     Returns:
@@ -337,7 +336,7 @@ def scan_segment(
 
 
 class WholeWindows:
-    """Scan of windows that the caller has read: their checksums, and the digest of their headers.
+    """Scan of windows that the caller has read; it checks checksums, and computes the digest of the headers.
 
     Args:
         inputs: facts about the segment and the pass.
@@ -394,7 +393,7 @@ class WholeWindows:
         self._scan(window, len(window))
 
     def summary(self) -> SegmentSummary:
-        """Return the result; nothing behind the first damage was scanned."""
+        """Return the result; nothing after the first damage was scanned."""
         damage = int(self._state[c.S_DAMAGE])
         detail = int(self._state[c.S_DAMAGE_FOUND])
         text = DAMAGE_TEXT[damage].format(found=detail) if damage else ""
@@ -403,7 +402,7 @@ class WholeWindows:
 
 def _scan_filled(window: Uint8s, filled: int, state: Int64s, array: Int64s, tables: _Tables, tallies: Int64s,
                  inputs: ScanInputs, entry_flags: Uint8s, starts: Any, batch_classes: Uint8s) -> int:  # fmt: skip
-    """Call the kernel of each format in turn. When a kernel says that a table is full, the table grows."""
+    """Call the kernel of each format in turn. If a table is full, enlarge it and call the kernel again."""
     while True:
         status = kernel.scan_window(
             window, filled, state, array, tables.rows, tables.slots, tallies, inputs.entries, entry_flags,

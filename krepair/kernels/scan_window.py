@@ -293,7 +293,7 @@ def _damage(state: Any, kind: int, found: int) -> int:
 def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots: Any, tallies: Any, entries: Any,
                 entry_flags: Any, carried: Any, keep_positions: Any, protected: Any, held: Any, epochs: Any,
                 starts: Any, batch_classes: Any) -> int:  # fmt: skip
-    """Scan the batches that lie whole in ``buf[state[S_PLACE]:filled]``.
+    """Scan the batches that lie completely in ``buf[state[S_PLACE]:filled]``.
 
     Args:
         buf: uint8[W], the window; place 0 is file position ``state[S_ORIGIN]``.

@@ -1,11 +1,12 @@
-"""Finds the aborted transactions of a ``.log`` as a broker does when it replays the log, header by header.
+"""Finds the aborted transactions of a log from its batch headers, as a broker does when it rebuilds a ``.txnindex``.
 
-It keeps the first offset of the open transaction of each producer. The open transactions form a linked list in offset
-order. So the last stable offset at the end of a transaction is found in one step, even if many are open.
+It keeps the first offset of each producer's open transaction. The open transactions form a linked list in offset order,
+so the last stable offset at the end of a transaction is found in one step, even if many are open.
 
-It also keeps where a transaction may have begun at the latest. Up to 2.2.1 a cleaner removes the commit marker of a
-transaction whose data it left in an earlier segment (KAFKA-8351), or empties it. So what lies before missing offsets,
-or before an emptied marker of the producer, may belong to an earlier transaction; what follows without a gap does not.
+It also keeps the highest offset at which a transaction may have begun. Up to 2.2.1 a cleaner may remove the COMMIT
+marker of a transaction whose data it left in an earlier segment (KAFKA-8351), or leave the marker without its record.
+So data before missing offsets, or before such an empty marker, may belong to an earlier transaction of the producer;
+data that follows without a gap belongs to the same one.
 
 Source: ProducerAppendInfo.append and appendEndTxnMarker, ProducerStateManager.lastStableOffset (2.2.1, 2.8, 3.9);
 Cleaner.cleanSegments (2.2.1).
@@ -101,10 +102,10 @@ def _unlink(rows: Any, row: int, state: Any) -> None:
 
 @inlined
 def _note_next(entries: Any, state: Any, producer_id: int, base_offset: int) -> None:
-    """Enter the begin of a transaction as the next one of other producers' entries that wait for it.
+    """Enter the start of a transaction into those entries of other producers that have no next transaction yet.
 
-    ``T_WAITING`` is the first entry that waits, ``T_WAITS`` the producer id of all that wait, -1 if they have several:
-    a producer that aborts again and again does not look at its own entries each time.
+    ``T_WAITING`` is the first such entry. ``T_WAITS`` is the producer id of all such entries, -1 if they have several:
+    so a producer that aborts again and again need not examine its own entries each time.
     """
     if state[T_WAITS] == producer_id:
         return
@@ -137,7 +138,7 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
-        filled: bytes of it that are valid.
+        filled: number of valid bytes in it.
         origin: file position of place 0.
         file_size: bytes of the log; all of them must be valid batches with ascending offsets.
         state: int64[10]; ``T_POSITION`` is the next batch and may lie past the window.
@@ -235,10 +236,10 @@ class SegmentTransactions:
 
     Attributes:
         entries: int64[N, 8] (producer id, first offset, offset of the abort marker, last stable offset, whether the
-            transaction has data; without, its first offset is that of the marker; offset of the producer's marker
-            before, -1 if none; offset at which the transaction may have begun at the latest; offset at which the next
+            transaction has data; without data its first offset is that of the marker; offset of the producer's previous
+            marker, -1 if none; highest offset at which the transaction may have begun; offset at which the next
             transaction of another producer begins in the segment, -1 if none does), in the order of the abort markers.
-        gaps: number of batches with missing offsets, before the batch or in it; the log was compacted.
+        gaps: number of batches with missing offsets in them or before them, which a cleaner removed.
         valid_bytes: position at which the replay ended.
     """
 
@@ -248,7 +249,7 @@ class SegmentTransactions:
 
 
 class TransactionReplay:
-    """A replay of segments in offset order. Memory grows with the producer ids and the aborted transactions.
+    """Replay of segments in offset order. Its memory grows with the producer ids and the aborted transactions.
 
     Args:
         next_offset: offset at which the log starts; if the first batch is above it, that counts as a gap.
@@ -268,7 +269,8 @@ class TransactionReplay:
 
         Args:
             file_size: bytes of its log that are valid batches.
-            read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+            read_into: function that fills a buffer from a file position; returns bytes read, 0 at the end. It may raise
+                ``OSError``.
 
         Raises:
             OSError: ``read_into`` has raised it.

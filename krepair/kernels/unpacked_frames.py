@@ -1,4 +1,4 @@
-"""Unpack the contents of many batches into one buffer in one call: lz4, or not compressed.
+"""Unpacks the records of many batches into one buffer in one call, for batches that are lz4 or not compressed.
 
 Source: ``lz4_frames``.
 """
@@ -33,8 +33,7 @@ def unpack_frames(window: Any, packed: Any, first: Any, after: Any, out: Any) ->
         out: the unpacked frames, uint8[V + SLACK], out.
 
     Returns:
-        The first row that was not unpacked: it has no room behind the others, is of another codec, or is left to the
-        library.
+        The first row that was not unpacked: there is no room for it, it has another codec, or the library must read it.
     """
     to = np.int64(0)
     row = np.int64(first)

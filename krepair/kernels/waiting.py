@@ -1,4 +1,4 @@
-"""Notify a run that it waits for the compiler. This module is light: it loads neither the compiler nor a kernel."""
+"""Notifies the command line that a run waits for the compiler. It loads neither the compiler nor a kernel."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _listener: Callable[[], None] | None = None
 
 
 def tell(listener: Callable[[], None] | None) -> None:
-    """Set the function that is called once, in the thread that waits; None: no function."""
+    """Set the function that is called once when a thread waits for the compiler; None for no function."""
     global _listener  # noqa: PLW0603
     _listener = listener
 
 
 def compiling() -> None:
-    """Notify the listener that a kernel is compiled now, because no cache has it, while its caller waits."""
+    """Notify the listener that a kernel is being compiled, because no cache has it."""
     listener = _listener
     tell(None)
     if listener is not None:

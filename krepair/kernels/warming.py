@@ -74,7 +74,7 @@ def all_kernels() -> list[tuple[str, str]]:
 
 
 def warm(path: str, on_compile: Callable[[int], None]) -> Warmed:
-    """Put machine code of every kernel into a folder that all users may read, in as many processes as there are cores.
+    """Put the machine code of every kernel into a folder that all users may read, with one process for each core.
 
     Args:
         path: path of the folder.
@@ -96,7 +96,7 @@ def _file(name: str, takes: str) -> str:
 
 
 def _kept(name: str, takes: str) -> bool:
-    """Return whether some cache has this kernel, after saving it to the folder too."""
+    """Save a kernel from another cache to the folder; return whether a cache has it."""
     file = _file(name, takes)
     payload = CACHE.load(file)
     if payload is not None:
@@ -121,7 +121,7 @@ def _compile_all(missing: list[tuple[str, str]], on_compile: Callable[[int], Non
 
 
 def _size(rows: list[tuple[str, str]]) -> int:
-    """Estimate the cost of compiling kernels: the longest job has to begin first."""
+    """Estimate the time of compiling some kernels, so that the longest job can begin first."""
     return sum(len(KERNELS[name].py_func.__code__.co_code) for name, _ in rows)
 
 

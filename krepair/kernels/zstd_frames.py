@@ -1,7 +1,7 @@
-"""Bound the output of zstd frames, many in one call.
+"""Computes upper bounds for the unpacked sizes of zstd frames, many in one call.
 
-Only the headers of a frame and of its blocks are read, nothing is unpacked. The library unpacks, and gets the size that
-a frame can give as its limit: so no frame takes more memory than its blocks allow, whatever it claims.
+A frame's header may claim any size. The blocks of the frame limit what it can really give, and the library gets that
+limit when it unpacks the frame. Only headers of frames and blocks are read here.
 
 Source: RFC 8878, 3.1.1 (frames) and 3.1.1.2 (blocks).
 """
@@ -46,7 +46,7 @@ def _front(buf: Any, start: Any, end: Any) -> Any:
         claimed &= (np.uint64(1) << np.uint64(8 * size_bytes)) - np.uint64(1)
     if size_bytes == 2:
         claimed += np.uint64(256)
-    # The library takes a frame that claims nothing for an empty one without a look at its blocks.
+    # The library treats a frame that claims the size 0 as empty, and does not read its blocks.
     if claimed == 0 or claimed > np.uint64(_MOST_BYTES):
         return np.int64(-1), np.int64(0)
     return at + size_bytes, np.int64(claimed)
@@ -54,7 +54,7 @@ def _front(buf: Any, start: Any, end: Any) -> Any:
 
 @kernel("bytes, long, long")
 def _most_of(buf: Any, start: Any, end: Any) -> Any:
-    """Return an upper bound of a frame's output; -1 if it is not alone, not whole, unusual or too large."""
+    """Return an upper bound of a frame's unpacked size; -1 if it is not alone, incomplete, unusual or too large."""
     at, claimed = np.int64(-1), np.int64(0)
     if end - start >= _SHORTEST and le64(buf, start) & np.uint64(0xFFFFFFFF) == _MAGIC:
         at, claimed = _front(buf, start, end)
@@ -75,14 +75,14 @@ def _most_of(buf: Any, start: Any, end: Any) -> Any:
 
 @kernel("bytes, rows, long, long, longs")
 def most_of_zstd(window: Any, packed: Any, first: Any, after: Any, most: Any) -> None:
-    """Bound the unpacked size of the frames of batches.
+    """Compute an upper bound of the unpacked size of each batch's frame.
 
     Args:
         window: uint8[W + SLACK] with the batches.
-        packed: noted compressed batches, int64[P, PACKED_COLUMNS].
+        packed: compressed batches that were put aside, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.
-        most: int64[P], out: bytes; -1 for what has to be read in pieces, or is broken.
+        most: int64[P], out: upper bounds in bytes; -1 for a frame that is broken or must be read in pieces.
     """
     for row in range(first, after):
         place = packed[row, P_PLACE]
