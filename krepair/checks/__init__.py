@@ -1,1 +1,1 @@
-"""Table of everything that can be wrong with a log directory, and pure functions that check it."""
+"""Independent readers and judges of logs and indexes, which share no code with the kernels that decide."""

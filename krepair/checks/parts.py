@@ -1,8 +1,8 @@
-"""Checksums of the batch fronts that each source contributed to a new log.
+"""Check that a new log holds exactly the bytes that were written, by checksums over the *fronts* of its batches.
 
-The CRC of a batch covers neither its base offset, size and leader epoch, nor itself. So the writer of a new log sums
-these bytes, the front of each batch; the verifier sums them again and checks the CRCs. Both together prove that every
-byte is the one that was written.
+The CRC of a batch covers neither its base offset, size and leader epoch, nor itself: these 21 bytes are its front. So
+the writer of a new log computes a CRC over all fronts from each source; the verifier computes it again, and also checks
+the CRC of each batch.
 """
 
 from __future__ import annotations

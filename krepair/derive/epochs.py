@@ -1,8 +1,8 @@
-"""The leader epochs of a log: the batches at which the epoch rises, and runs of batches of one epoch.
+"""The leader epochs of a log: where each epoch starts, and runs of batches with one epoch.
 
-No checksum covers the leader epoch of a batch, and epochs never go back in a log that never diverged. So one flipped
-bit is told by the batches around it: nothing is derived from a batch whose epoch both of them contradict. A line of
-``leader-epoch-checkpoint`` that begins another epoch at the offset of that batch contradicts it too.
+No checksum covers the leader epoch of a batch, but epochs never decrease in a log that never diverged. So a flipped bit
+shows in a batch whose epoch both neighbours contradict, or that an entry of ``leader-epoch-checkpoint`` contradicts.
+Such a batch is *doubted*, and no epoch is derived from it.
 
 Source: LeaderEpochFileCache, LogSegment.recover (2.1, 3.9, 4.3.1), DefaultRecordBatch (2.2.1: ``ATTRIBUTES_OFFSET`` is
 where the checksum begins), KIP-101, KIP-279.
@@ -45,15 +45,15 @@ class EpochStart(NamedTuple):
 
 
 class DoubtedEpoch(NamedTuple):
-    """A batch whose leader epoch the batches around it contradict.
+    """Batch whose leader epoch cannot be right, because its neighbours contradict it.
 
     Attributes:
-        epoch_start: its leader epoch and offsets.
-        base_offset: base offset of its segment.
-        position: its position in the log.
+        epoch_start: leader epoch and offsets of the batch.
+        base_offset: base offset of the batch's segment.
+        position: position of the batch in the log.
         before: leader epoch of the batch before it, -1 if there is none.
         after: leader epoch of the batch after it, -1 if there is none.
-        recorded: another leader epoch that ``leader-epoch-checkpoint`` begins at its base offset, -1 if it does not.
+        recorded: epoch of an entry in ``leader-epoch-checkpoint`` that starts at the batch and contradicts it, else -1.
     """
 
     epoch_start: EpochStart
@@ -68,12 +68,12 @@ class LogEpochs(NamedTuple):
     """The leader epochs of a log.
 
     Attributes:
-        epoch_starts: epoch starts, ascending in epoch and offset; none that is doubted.
+        epoch_starts: epoch starts, ascending in epoch and offset, without doubted batches.
         last_offset: last offset of the last batch that is not doubted, -1 if there is none.
         start: log start offset of the partition.
         end: log end offset, None if damage hides it.
         compacted: True if batches between other batches may have been removed.
-        doubted: batches from which no epoch is derived, ascending.
+        doubted: batches whose epoch cannot be right, ascending.
     """
 
     epoch_starts: tuple[EpochStart, ...]
@@ -93,15 +93,15 @@ def epochs_of_log(
     doubts: bool = True,
     unsound: Sequence[tuple[int, int]] = (),
 ) -> LogEpochs:
-    """Join the epoch starts of all segments; like recovery, count only epochs above all earlier ones.
+    """Join the epoch starts of all segments. As in recovery, an epoch counts only if it is above all earlier ones.
 
     Args:
         segments: scans of all segments of the partition, ascending.
         log_start: log start offset of the partition.
-        compacted: True if the topic is compacted. A gap between two segments counts as compaction too, and so do
-            batches behind damage.
+        compacted: True if the topic is compacted. If False, a gap between two segments, or batches after damage, still
+            count as compaction.
         recorded: entries of ``leader-epoch-checkpoint``.
-        doubts: False to believe every batch, as krepair 1.0.0 did.
+        doubts: False to trust the epoch of every batch, as krepair 1.0.0 did.
         unsound: (first, last) of ranges whose offsets are not certain: no epoch is derived from a batch there.
     """
     compacted = compacted or bool(unsound)
@@ -139,7 +139,7 @@ class EpochRun(NamedTuple):
     """Neighbouring batches of one leader epoch.
 
     Attributes:
-        epoch_start: epoch and offsets of the first batch; the epoch may also be lower than the one before.
+        epoch_start: epoch and offsets of the first batch; here the epoch may be lower than that of the run before.
         base_offset: base offset of the segment in which the run begins.
         position: position of the first batch in the log.
         number: number of the first batch in the partition.
@@ -154,10 +154,9 @@ class EpochRun(NamedTuple):
 def _doubted(
     runs: Sequence[EpochRun], batches: int, recorded: Sequence[EpochEntry]
 ) -> Iterator[DoubtedEpoch]:
-    """Return the single batches whose epoch a neighbour contradicts, or a line that begins at their base offset.
+    """Yield each single batch whose epoch is above, or below, those of both neighbours, or contradicts an entry.
 
-    A neighbour contradicts an epoch that is higher, or lower, than those of both. Of two single batches that contradict
-    each other at an end of the log, either may be wrong: both are doubted.
+    If two single batches at an end of the log contradict each other, either may be wrong, so both are doubted.
     """
     epochs_from: dict[int, set[int]] = {}
     for entry in recorded:
@@ -178,7 +177,7 @@ def _doubted(
 
 
 def _epoch_starts(runs: Iterable[EpochStart], doubted: Collection[EpochStart]) -> tuple[EpochStart, ...]:
-    """Return the rises of the runs that are believed. A doubted batch before one may be of its epoch."""
+    """Return the epoch starts of all runs but the doubted batches, which may belong to the epoch after them."""
     epoch_starts: list[EpochStart] = []
     highest, before = _NO_EPOCH, None
     for run in runs:
@@ -215,7 +214,7 @@ def runs_of_segments(segments: Sequence[SegmentSummary]) -> Int64s:
 
 
 class EpochRuns:
-    """Runs of one log, collected from its parts in order; nearly always one run spans them all."""
+    """Collector of the runs of one log from its parts in order; nearly always there is only one run."""
 
     def __init__(self) -> None:
         self._runs: list[Int64s] = []
@@ -228,7 +227,7 @@ class EpochRuns:
         self.add(np.column_stack([epochs[starts], rows["base_offset"][starts], last[ends]]))
 
     def add(self, runs: Int64s) -> None:
-        """Add the runs of the next part, which are copied.
+        """Add a copy of the runs of the next part.
 
         Args:
             runs: int64[N, 3], (leader epoch, first base offset, last offset).

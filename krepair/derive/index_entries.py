@@ -1,4 +1,4 @@
-"""The entries of ``.index`` and ``.timeindex`` that a broker's recovery writes, from the columns of a log."""
+"""Builder of the ``.index`` and ``.timeindex`` entries that a broker's recovery would write for a log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST_ENTRIES = 1024
 
 
 class IndexEntries:
-    """Builder of index entries; it takes all batches in order, and its result is right if they are valid.
+    """Builder of index entries. It must get all batches of the log in order; it does not check them.
 
     Args:
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
@@ -89,13 +89,13 @@ class IndexEntries:
         return int(self._state[R_LARGEST]), int(self._state[R_OFFSET_OF_LARGEST])
 
     def so_far(self) -> tuple[Int64s, Int64s]:
-        """Return ``entries`` without the closing time entry; valid until more batches are added."""
+        """Return the entries so far, without the closing time entry; valid until more batches are added."""
         return self._offsets[: self._state[R_OFFSETS]], self._times[: self._state[R_TIMES]]
 
     def entries(self) -> tuple[Int64s, Int64s]:
-        """Return int64[N, 2] (last offset, position) and int64[M, 2] (timestamp, offset), absolute.
+        """Return the entries of both indexes: int64[N, 2] (last offset, position), int64[M, 2] (timestamp, offset).
 
-        The time index gets a closing entry if the largest timestamp has none yet.
+        Offsets are absolute. The time index gets a closing entry if the largest timestamp has none yet.
         """
         offsets, times = self.so_far()
         if self._state[R_LARGEST] > self._state[R_LAST_TIMESTAMP]:

@@ -1,4 +1,4 @@
-"""State of each producer at the end of a log: a snapshot, then the rows of the segments in offset order.
+"""State of each producer at the end of a log, computed from a producer snapshot and the scans of later segments.
 
 Source: ProducerStateManager, ProducerAppendInfo.append (2.2.1, 2.8.2, 3.9.0).
 """
@@ -16,7 +16,7 @@ _NONE = -1
 
 
 class Producers:
-    """State per producer, as parallel arrays over ``ids``; -1 means unknown.
+    """State of all producers, as arrays with one element for each id; -1 means unknown.
 
     Args:
         ids: int64[N], producer ids, ascending.

@@ -1,4 +1,4 @@
-"""Recovery of one ``.log`` as a broker does it: all checksums checked, index entries built, end of valid data found.
+"""Reads one ``.log`` as a broker's recovery does: checks all checksums, builds the indexes, finds where it truncates.
 
 Source: LogSegment.recover, FileLogInputStream.nextBatch, AbstractLegacyRecordBatch (2.2.1, 3.9).
 """
@@ -93,7 +93,7 @@ def recover_segment(
 
 
 def _good(rows: Batches, base_offset: int, last_offset: int) -> tuple[int, tuple[int, int] | None]:
-    """Count the batches with possible offsets; return the count, and kind and evidence of the damage after them."""
+    """Count the first batches whose offsets are possible; also return kind and evidence of the damage after them."""
     first, last = rows["base_offset"], rows["last_offset"]
     if not rows["problem"].any() and first[0] >= base_offset and last[-1] - base_offset <= INT32_MAX:
         return len(rows), None

@@ -1,7 +1,7 @@
-"""Sums of batches by ranges of offsets, which compare replicas without exchanging their batch headers.
+"""Sums over batch headers by ranges of offsets, with which ``compare`` finds the ranges where replicas differ.
 
-A sum does not depend on the order of the batches, and a batch counts in the range of its base offset. Two replicas that
-were never cleaned have equal sums, because a follower appends its leader's bytes.
+A batch counts in the range of its base offset. Two replicas that were never cleaned have equal sums, because a follower
+appends its leader's bytes; so only ranges with different sums must be read again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _31: Final = np.uint64(31)
 
 
 def ranges_of(rows: Batches) -> Uint64s:
-    """Sum batches in offset order; uint64[N, RANGE_COLUMNS] (range number, batches, sum, other sum)."""
+    """Sum up batches by range; return uint64[N, RANGE_COLUMNS] (range number, batches, sum, second sum)."""
     numbers = rows["base_offset"] >> RANGE_BITS
     starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
     ranges = np.empty((len(starts), RANGE_COLUMNS), np.uint64)
@@ -42,7 +42,7 @@ def ranges_of(rows: Batches) -> Uint64s:
 
 
 def joined_ranges(parts: Sequence[Uint64s]) -> Uint64s:
-    """Merge sums of parts into one row per range, ascending."""
+    """Merge the sums of several parts of a log into one row for each range, ascending."""
     if not parts:
         return np.empty((0, RANGE_COLUMNS), np.uint64)
     rows = np.concatenate(parts)

@@ -1,7 +1,8 @@
-"""Transactions of a log as rows, derived from batch headers alone, and the fate of their records. Pure.
+"""Transactions of a log, derived from batch headers alone, and whether their records are committed, aborted or open.
 
-A transaction reaches from the first data batch after a marker of its producer to the next marker. A retained empty data
-batch counts, because it opens a transaction; an empty control batch does not, because no broker reads it.
+A transaction reaches from the first data batch after a marker of its producer to the next marker. A data batch without
+records counts, because it opens a transaction; a control batch without its record does not, because no broker reads it.
+Tables are arrays with one row for each transaction.
 
 Source: ProducerAppendInfo.append, appendDataBatch, appendEndTxnMarker (2.2.1, 3.9.2, 4.3.1).
 """
@@ -45,7 +46,11 @@ def no_rows(columns: int) -> Int64s:
 
 
 def events_of(rows: columns.Batches) -> Int64s:
-    """Extract data in transactions and markers, int64[N, EVENT_COLUMNS], from batches in offset order."""
+    """Extract the events of transactions, data batches and markers, from batches in offset order.
+
+    Returns:
+        int64[N, EVENT_COLUMNS], see ``transactions_of``.
+    """
     attributes, kinds = rows["attributes"], rows["control_type"]
     data = attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
     batches = rows.take(np.flatnonzero(data | (kinds == ABORT) | (kinds == COMMIT)))
@@ -54,7 +59,7 @@ def events_of(rows: columns.Batches) -> Int64s:
 
 
 def transactions_of(events: Int64s) -> Int64s:
-    """Join events to transactions.
+    """Join the events of each producer to transactions.
 
     Args:
         events: int64[N, EVENT_COLUMNS] (producer id, offset, ``DATA`` or kind of marker, producer epoch); events of one
@@ -101,9 +106,9 @@ def _starts(events: Int64s) -> Int64s:
 
 
 def settled(events: Int64s) -> tuple[Int64s, Int64s]:
-    """Split part of a log into (transactions that other parts cannot change, events of the other transactions).
+    """Split the events of a part of a log into complete transactions, and events of all others.
 
-    The first and the last transaction of each producer may continue outside of the part.
+    The first and the last transaction of each producer may continue in another part, so they are not complete.
 
     Args:
         events: events of the part, as for ``transactions_of``.
@@ -128,7 +133,7 @@ def _begins(transactions: Int64s) -> Int64s:
 
 
 def _folded(events: Int64s) -> Int64s:
-    """Drop data batches between others of one producer and epoch, because they add no information.
+    """Drop data batches between two others of the same producer and epoch, because they add no information.
 
     Args:
         events: sorted events.
@@ -155,15 +160,15 @@ def runs_of(events: Int64s) -> Int64s:
 
 
 def begins_as_indexed(aborted: Int64s, latest: Int64s, indexed: Int64s) -> Int64s:
-    """Return where aborted transactions begin, which the ``.txnindex`` decides where it is plausible.
+    """Return the first offset of each aborted transaction, from the ``.txnindex`` if its entry is plausible.
 
-    Up to 2.2.1 a cleaner removes a COMMIT marker whose records stay (KAFKA-8351). A later ABORT then seems to cover
-    these records. They are not aborted if the abort's index entry begins after them: that is how brokers and consumers
-    see it.
+    Up to 2.2.1 a cleaner removes a COMMIT marker whose records stay (KAFKA-8351), so that a later ABORT seems to cover
+    these records. If the index entry of the ABORT begins after them, brokers and consumers do not count them as
+    aborted, and nor does krepair.
 
     Args:
         aborted: int64[N, 3] (producer id, first offset by the log, offset of the abort marker).
-        latest: int64[N], last offset at which each transaction may have begun.
+        latest: int64[N], highest offset at which each transaction may have begun.
         indexed: int64[M, 3], the same three columns from the entries of the ``.txnindex``.
     """
     first = aborted[:, 1]
@@ -176,14 +181,14 @@ def begins_as_indexed(aborted: Int64s, latest: Int64s, indexed: Int64s) -> Int64
 
 
 def parted(transactions: Int64s, highest_hole: int, indexed: Int64s) -> Int64s:
-    """Split transactions so that each abort covers only what the ``.txnindex`` says, see ``begins_as_indexed``.
+    """Split aborted transactions where the ``.txnindex`` says that they begin, see ``begins_as_indexed``.
 
-    The earlier part is a committed transaction. Its marker is gone; the row states the marker at its first batch, an
-    offset where no marker can be.
+    The earlier part becomes a committed transaction whose marker is gone. Its row has the offset of its first batch in
+    place of the marker's, where no marker can be.
 
     Args:
         transactions: int64[N, TRANSACTION_COLUMNS].
-        highest_hole: highest offset that has no record; no marker after it is gone.
+        highest_hole: highest offset without a record; above it no marker can be missing.
         indexed: int64[M, 3] (producer id, first offset, offset of the ABORT marker) of the ``.txnindex`` entries.
     """
     ends = aborts_with_data(transactions)
@@ -230,7 +235,7 @@ def last_stable_offset(transactions: Int64s, log_end: int) -> int:
 
 
 def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
-    """Mark the transactions that reach into a damaged part, which may hide their marker or more of their data.
+    """Mark the transactions that reach into a damaged part, which may hide their marker or more data.
 
     Args:
         transactions: int64[N, TRANSACTION_COLUMNS].
@@ -245,14 +250,14 @@ def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
 
 
 def without_end(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Int64s:
-    """Return a copy in which transactions that reach into a damaged part have no marker: their end is unknown."""
+    """Return a copy in which transactions that reach into a damaged part have no marker, since it may be another."""
     rows = transactions.copy()
     rows[touching(rows, hidden), T_MARKER] = NONE
     return rows
 
 
 def fates_of(transactions: Int64s) -> Int64s:
-    """Return the fate of the records of each transaction with data.
+    """Return for each transaction with data whether its records are committed, aborted or open.
 
     Args:
         transactions: int64[N, TRANSACTION_COLUMNS].

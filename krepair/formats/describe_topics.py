@@ -1,14 +1,13 @@
-r"""The text that ``kafka-topics.sh --describe`` prints: who is assigned, who is in sync, and who leads.
+r"""Parser of the text that ``kafka-topics.sh --describe`` prints: replicas, in-sync replicas and leader of partitions.
 
-One line per topic, and below it one line per partition; ``\t`` divides what a line says. Versions differ:
+A topic has one line, followed by one line for each partition; ``\t`` separates the items of a line. Versions differ:
 
 - 2.2 and 2.3 write ``Topic:name``, later ones ``Topic: name``. The lines of partitions are the same in all.
 - ``TopicId`` is there from 2.8 on. ``Adding Replicas`` and ``Removing Replicas`` are there from 2.4 on, and only where
   a partition is being reassigned. ``Elr`` and ``LastKnownElr`` are there from 3.7 on.
-- Up to 2.8 the tool can ask ZooKeeper (``--zookeeper``) instead of a broker. Only two things tell that: a topic that
-  is ``MarkedForDeletion``, and a leader of ``-1``, which 2.2 to 2.7 print. The columns of the ELR and those of a
-  reassignment tell that a broker answered; of ZooKeeper the tool prints no reassignment. Every other text could be of
-  either.
+- Up to 2.8 the tool can ask ZooKeeper (``--zookeeper``) instead of a broker. Only two things show that ZooKeeper
+  answered: a topic that is ``MarkedForDeletion``, and a leader of ``-1``, which 2.2 to 2.7 print. The columns of the
+  ELR and of a reassignment show that a broker answered. Every other text may be from either.
 
 Source: ``TopicCommand.scala`` (2.2.1, 2.4.0, 2.8.2), ``TopicCommand.java`` (3.9.0), and the tools of 2.2.1, 2.8.2,
 3.9.2 and 4.3.1, run.
@@ -96,7 +95,7 @@ class Description(NamedTuple):
     Attributes:
         topics: topic lines by topic name.
         partitions: partition lines by topic and partition number.
-        asked: source of the answer, as far as the text shows it; see the module.
+        asked: whether a broker or ZooKeeper answered, as far as the text shows it.
     """
 
     topics: dict[str, DescribedTopic]

@@ -1,7 +1,7 @@
-"""Kafka's messages as data: field lists in text, with what Kafka's own message files say, one line a field.
+"""Parser of field lists: texts that describe Kafka's messages, one line for each field, like Kafka's message files.
 
-A message begins with its name and its versions. Its fields follow in the order of the bytes, with two spaces in front.
-The fields of a structure stand beneath it, with two more::
+A message begins with its name and its versions. Its fields follow in the order of the bytes, indented by two spaces.
+The fields of a structure follow it, indented by two more::
 
     group_metadata value 0-4 flexible=4+
       generation        int32                    | grows with each rebalance

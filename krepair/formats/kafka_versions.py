@@ -1,7 +1,7 @@
-"""Table of the formats that each version of Kafka can read in a log directory, with functions that query it. Pure.
+"""Table of the formats that each version of Kafka can read in a log directory, with functions that query it.
 
-A line holds from its version on, until a later line for the same thing. Files and tags are of apache/kafka; lines from
-4.0 on were read from the classes of the released jars.
+A line applies from its version on, until a later line for the same format. Sources are files and tags of apache/kafka;
+lines from 4.0 on were read from the classes of the released jars.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ BOOTSTRAP_LEVEL: Final = "metadata.version of bootstrap.checkpoint"
 META_PROPERTIES: Final = "meta.properties"
 QUORUM_STATE: Final = "quorum-state"
 KRAFT_SINCE: Final = (3, 3, 0)
-"""KIP-833: before it KRaft was a preview, and its directories are not foretold."""
+"""First version with a forecast for KRaft: before it KRaft was a preview (KIP-833)."""
 ZOOKEEPER_UNTIL: Final = (4, 0, 0)
 IGNORES_UNKNOWN_KEYS_SINCE: Final = (3, 4, 1)
 """``UnknownKey`` of ``GroupMetadataManager.scala`` and ``TransactionLog.scala`` (3.4.1)."""
 COMPARES_META_PROPERTIES: Final = ((2, 8, 0), (3, 4, 0), (3, 7, 0))
-"""``BrokerMetadataCheckpoint.scala`` (2.8.2, 3.3.2, 3.4.0, 3.6.2): from the first on all lines of two files must agree,
-under KRaft before the second, under ZooKeeper before the third."""
+"""Versions between which all lines of two ``meta.properties`` must agree: from the first on; up to the second under
+KRaft, up to the third under ZooKeeper. Source: ``BrokerMetadataCheckpoint.scala`` (2.8.2, 3.3.2, 3.4.0, 3.6.2)."""
 ASKS_FOR_KRAFT_PROPERTIES: Final = ((3, 3, 0), (3, 4, 0))
 """A node of KRaft does not start on files of ZooKeeper: ``RawMetaProperties.requireVersion`` (3.3.2; seen there)."""
 
@@ -140,12 +140,12 @@ FORMAT_VERSION: Final = "message.format.version"
 
 
 class Used(NamedTuple):
-    """One thing of a log directory that a version has to understand.
+    """Format that a log directory uses, and that a version has to understand.
 
     Attributes:
         what: name of the format, as in ``VersionLine``.
-        level: its level, version or value.
-        where: file and place, for messages.
+        level: level, version or value of the format.
+        where: file and position, for messages.
     """
 
     what: str
@@ -154,7 +154,7 @@ class Used(NamedTuple):
 
 
 class NotRead(NamedTuple):
-    """One thing that a version does not read, or refuses.
+    """Format that a version does not read, or refuses.
 
     Attributes:
         used: format that the version cannot read.
@@ -166,7 +166,7 @@ class NotRead(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return what it reads, in words."""
+        """Description of what the version reads instead."""
         if self.line is None or self.line.most < self.line.least:
             return "it does not know it"
         if self.line.most == self.line.least:
@@ -178,12 +178,12 @@ class NotRead(NamedTuple):
 
 @cache
 def lines_of(version: VersionNumber) -> Mapping[str, VersionLine]:
-    """Return what a version reads, by what it is."""
+    """Return the lines of the table that apply to a version, by format."""
     return {line.what: line for line in sorted(LINES, key=lambda line: line.since) if line.since <= version}
 
 
 def not_read(version: VersionNumber, used: Iterable[Used]) -> Iterator[NotRead]:
-    """Yield what a version does not read; a feature at level 0 is not in use."""
+    """Yield the used formats that a version does not read; a feature at level 0 is not in use."""
     lines = lines_of(version)
     for feature in used:
         line = lines.get(feature.what)

@@ -1,1 +1,1 @@
-"""Replicas of partitions compared with each other: one reading per replica, and the join."""
+"""Reading of replicas for ``compare``, ``facts`` and ``--replicas``: batch headers, and records as hashes."""

@@ -1,4 +1,7 @@
-"""Reading of replicas' records where their headers differ, and the join of their rows in this process."""
+"""The driver's part of comparing records: it reads them where batch headers differ, and joins keys and digests.
+
+The judgement of what differs is in ``krepair.rules.replicas``.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class GroupWork:
     Attributes:
         sources: source of each replica's records: the item that reads them, their place in a facts file, or None.
         compacted: True if the topic is compacted.
-        assumed: True if only traces of a cleaner show that.
+        assumed: True if krepair only assumes that the topic is compacted, because a cleaner has left traces.
     """
 
     group: ReplicaGroup
@@ -95,7 +98,7 @@ def _bytes_of(work: Iterable[GroupWork]) -> int:
 def _rows_of(
     engine: Engine, work: Sequence[GroupWork], folder: str, rows_inline: int
 ) -> tuple[list[list[RowsResult]], list[Unread]]:
-    """Return the rows of each group's replicas (empty if one does not count), and the unreadable replicas."""
+    """Read the rows of each group's replicas, none for those that are not compared; also return the unreadable ones."""
     from krepair.replicas.records import read_records_of_all
 
     rows = [[RowsResult() for _ in group_work.sources] for group_work in work]
@@ -156,13 +159,13 @@ _RECORD_COLUMNS: Final = 2
 def join(
     group: ReplicaGroup, rows: Sequence[RowsResult], *, compacted: bool, assumed: bool = False
 ) -> ComparedRecords:
-    """Judge the records of a group.
+    """Compare and judge the records of a group.
 
     Args:
-        rows: rows of each replica; empty if it does not count.
-        compacted: True to judge keys; else every missing record is lost.
-        assumed: True if the topic may not be compacted after all: then missing records count too, from where no cleaner
-            is known to have been at work.
+        rows: rows of each replica; empty for a replica that is not compared.
+        compacted: True to judge keys; if False, every missing record is lost.
+        assumed: True if the topic may not be compacted after all. Then missing records count too, above all offsets at
+            which a cleaner is known to have removed records.
     """
     findings: list[KeyFinding] = []
     if compacted:
@@ -177,9 +180,9 @@ def join(
 
 
 def key_parts(keys: Sequence[Sequence[RowRun]]) -> Iterator[list[Uint64s]]:
-    """Yield the rows of all replicas, one range of hashes after another, each small enough for memory.
+    """Yield the keys of all replicas in ranges of hashes that are small enough for memory.
 
-    Runs are ordered only by bucket, so a range begins and ends with a bucket.
+    Rows are sorted only by bucket, so a range consists of whole buckets.
     """
     runs = [[rows_of(run, KEY_WORDS) for run in of_one] for of_one in keys]
     total = sum(len(rows) for of_one in runs for rows in of_one)

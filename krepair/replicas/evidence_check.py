@@ -1,8 +1,8 @@
-"""The independent check of the evidence: does any other replica hold data that still needs what goes from a log?
+"""Independent check that no other replica still needs a transaction marker that ``apply`` removes.
 
-The decision asks which markers and tombstones have to stay. This check asks the reverse, from what was written: which
-whole markers are gone, and does any replica hold a batch of a transaction that such a marker ended? It shares only the
-formats with the decision.
+The plan decides which markers must stay. This check starts from the new logs that were written: it finds the markers
+that they lack, and searches the other replicas for a batch of a transaction that such a marker ended. It shares only
+the formats with the code behind the plan.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 class MissingMarkersItem(Struct, frozen=True, kw_only=True):
-    """Item that finds the whole markers that new logs have lost.
+    """Item that finds the markers that new logs no longer have.
 
     Attributes:
         logs: (base offset, absolute path, bytes of valid batches) of all original logs, ascending.
@@ -47,10 +47,11 @@ class MissingMarkersItem(Struct, frozen=True, kw_only=True):
 
 
 class NeededItem(LogsItem, frozen=True, kw_only=True):
-    """Item that searches another replica's log for batches of transactions whose marker is gone.
+    """Item that searches another replica's log for batches of transactions whose marker was removed.
 
     Attributes:
-        gone: (producer id, offset of its previous marker or -1, offset of the marker), ascending by the last.
+        gone: (producer id, offset of the producer's previous marker or -1, offset of the removed marker), ascending by
+            the last.
     """
 
     gone: SpilledRows
@@ -62,7 +63,7 @@ class NeededItem(LogsItem, frozen=True, kw_only=True):
 @shown_as("prove")
 @with_log_dir
 def find_missing_markers(item: MissingMarkersItem, tree: Tree) -> SpilledRows | Failed:
-    """Find the markers of the original logs that the new ones have lost, see ``NeededItem``."""
+    """Find the markers of the original logs that the new logs lack; the rows are those of ``NeededItem.gone``."""
     try:
         return spilled(_gone(item, tree), item.scratch, "gone")
     except NotWholeError as damage:
@@ -115,7 +116,7 @@ def _markers(headers: Any) -> Int64s:
 @shown_as("prove")
 @with_log_dir
 def find_needed(item: NeededItem, tree: Tree) -> Failed | None:
-    """Find a batch of a transaction whose marker is gone; one is enough. The failure names it."""
+    """Search for a batch of a transaction whose marker was removed; return a failure that names the first one."""
     try:
         for intervals in _intervals(item.gone):
             for path, size in item.logs:

@@ -1,4 +1,8 @@
-"""The sections of a facts file for one replica: its headers, keys and records."""
+"""Writing and reading of one replica's headers, keys and record digests in a facts file.
+
+``krepair facts`` writes the file on one broker's host, and ``compare`` reads it in place of that broker's logs. The
+container format is in ``formats.facts_file``.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Reading of one replica's headers: no record is parsed, every checksum is checked.
+"""The tasks that read a replica's batch headers: every checksum is checked, and no record is parsed.
 
-Batches are summed up by ranges of offsets, so that equal ranges cost no row. A sum does not depend on the order of the
-batches, and a batch counts in the range of its base offset. Two replicas that were never cleaned have equal sums, since
-a follower appends its leader's bytes.
+The result is a ``ReplicaHeaders``: sums of batches by ranges of offsets (``derive.sums``), leader epochs, transactions,
+damage. The second half finds the markers of a log that must stay because other replicas need them.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ _HEADERS_ONLY: Final = RecordOptions(records=False, wrong_crc=True)
 
 
 class NotedDamage:
-    """Damaged ranges of one log, each with the offsets around it.
+    """Collector of the damaged ranges of one log, with the offsets before and after each.
 
     Attributes:
         found: (range, last offset before it, first offset after it or -1), ascending; at most ``_MOST_DAMAGES``.
-        damages: number of all ranges.
+        damages: number of all damaged ranges.
         last_offset: last offset of the last valid batch so far.
     """
 
@@ -68,7 +67,7 @@ class NotedDamage:
         self.last_offset = last_offset
 
     def damage(self, damaged: Damage) -> None:
-        """Note a range. Beyond the limit, the last one kept stands for all that follow."""
+        """Add a range. Above the limit, the last one in ``found`` stands for all later ones."""
         self.damages += 1
         if self.damages <= _MOST_DAMAGES:
             self.found.append((damaged, self.last_offset, -1))
@@ -77,7 +76,7 @@ class NotedDamage:
             self.found[-1] = (last, before, -1)
 
     def resume(self, offset: int) -> None:
-        """Note the offset at which the next valid batch begins."""
+        """Record the offset at which valid batches begin again after the last damage."""
         for index in range(len(self.found) - 1, -1, -1):
             damaged, before, after = self.found[index]
             if after >= 0 and not (index == len(self.found) - 1 and self.damages > _MOST_DAMAGES):
@@ -86,7 +85,7 @@ class NotedDamage:
 
 
 class Headers:
-    """Summary of a replica's headers, segment after segment, window after window.
+    """Collector of facts from a replica's batch headers, window by window.
 
     Args:
         evidence: True to collect the runs of data window by window, and only the aborted transactions.
@@ -127,7 +126,7 @@ class Headers:
             self._ranges = [joined_ranges(self._ranges)]
 
     def _note_holes(self, rows: Batches) -> None:
-        """Note missing offsets: a broker numbers a batch's records consecutively, so fewer records mean cleaning."""
+        """Record missing offsets. A batch with fewer records than offsets was cleaned: brokers number without gaps."""
         base, last = rows["base_offset"], rows["last_offset"]
         before = np.append(self.last_offset, last[:-1])
         missing = base[(before >= 0) & (base > before + 1)] - 1
@@ -155,7 +154,7 @@ class Headers:
         return np.concatenate(self._settled), self._events[0]
 
     def _settle(self) -> None:
-        """Reduce the events, which are many and mostly of transactions that have ended."""
+        """Turn the events of complete transactions into transactions, which need less memory."""
         rows, events = settled(np.concatenate(self._events))
         if self._evidence:
             rows = rows[aborts_with_data(rows)]
@@ -193,7 +192,7 @@ def read_headers(item: ReplicaItem, tree: Tree) -> ReplicaHeaders:
 
 
 class _Reading:
-    """One reading of an item's logs; its results are complete after the last run was taken."""
+    """One reading of an item's logs; its results are complete once ``runs`` is exhausted."""
 
     def __init__(self, item: ReplicaItem, tree: Tree) -> None:
         self.headers = Headers(evidence=item.evidence)
@@ -336,7 +335,7 @@ _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 class MarkersItem(LogsItem, frozen=True, kw_only=True):
-    """Item that finds the markers of a log that end others' transactions; sizes are those of valid batches.
+    """Item that finds the markers of a log that other replicas need; the sizes of logs count only valid batches.
 
     Attributes:
         runs: runs of each other replica, see ``ReplicaHeaders``.
@@ -348,7 +347,7 @@ class MarkersItem(LogsItem, frozen=True, kw_only=True):
 @shown_as("markers")
 @with_log_dir
 def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
-    """Find, for each transaction of other replicas, the first marker of its producer after it."""
+    """Find the markers that must stay: for each run of data on another replica, the markers in it and the next one."""
     kept = [_NO_OFFSETS]
     waiting = _Waiting(item.runs)
     try:
@@ -370,7 +369,7 @@ def _markers(headers: Any) -> Int64s:
 
 
 class _Waiting:
-    """Runs of other replicas that no marker has ended yet, as the position in the log advances.
+    """Runs of other replicas that no marker has ended yet, while the log is read in offset order.
 
     Args:
         runs: runs of each other replica, see ``MarkersItem``.
@@ -381,7 +380,7 @@ class _Waiting:
         self._open: Int64s = _NO_RUNS
 
     def ended_by(self, markers: Int64s, last: int) -> Int64s:
-        """Return the offsets of the markers that end a run, or lie inside of one.
+        """Return the offsets of those markers of the next window that end a run, or lie inside a run.
 
         Args:
             markers: int64[M, 2], markers of the next window.
@@ -414,7 +413,7 @@ class _Waiting:
 
 
 def _greatest(values: Int64s, groups: Int64s) -> Int64s:
-    """Return for each position the greatest value so far in its group.
+    """Return, for each element, the greatest value up to it in its group.
 
     Args:
         groups: int64[N], ascending from 0.

@@ -1,4 +1,4 @@
-"""Items and results of the functions that read replicas."""
+"""Work items and results of the tasks that read replicas, and the division of large replicas into several tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReplicaItem(LogsItem, frozen=True, kw_only=True):
         secret: 16 bytes, key of the hashes; empty when reading headers.
         transactions: bytes of int64[N, TRANSACTION_COLUMNS], for a reading of records.
         scratch: path of the folder for rows that do not fit into a result, or empty.
-        rows_inline: largest number of rows that travel in a result.
+        rows_inline: largest number of rows that a result may hold; more go to the scratch folder.
         following: base offset of the segment after these, -1 for none.
         keys: when reading records: True to collect keys.
         evidence: when reading headers: True to collect the runs of data and only aborted transactions, and to count
@@ -78,13 +78,13 @@ def map_in_parts(
         number = parts[index][0]
         of_one = waiting[number]
         of_one[index] = result
-        if len(of_one) == counts[number]:  # results are large, so they are released as soon as possible
+        if len(of_one) == counts[number]:  # joined as soon as possible, since the parts take much memory
             yield number, joined([of_one[place] for place in sorted(of_one)])
             of_one.clear()
 
 
 class RowRun(Struct, frozen=True, kw_only=True):
-    """Run of rows with hashes.
+    """Consecutive rows with hashes, in memory or in a scratch file.
 
     Attributes:
         rows: number of rows.
@@ -110,7 +110,7 @@ class RowsResult(Outcome, frozen=True, kw_only=True):
 
 
 def rows_of(run: RowRun, columns: int) -> Uint64s:
-    """View a run as uint64[N, columns]; of a file only used parts are read."""
+    """View a run as uint64[N, columns]; if it is in a file, only the parts that are used are read."""
     if run.path:
         return np.memmap(run.path, np.uint64, "r").reshape(-1, columns)
     return np.frombuffer(run.data, np.uint64).reshape(-1, columns)

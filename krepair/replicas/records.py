@@ -1,8 +1,7 @@
-"""Reading of one replica's records as hashes: the last committed record of each key, and a digest of every record.
+"""The tasks that read a replica's records as hashes: the last record of each key, and a digest of each record.
 
-Nothing is done in Python for a single record: uncompressed batches of a window go to a kernel together, compressed ones
-are first decompressed one after another, v0 and v1 wrappers one by one. A record larger than a window is read by
-itself.
+Kernels hash whole windows of records at once. Only v0 and v1 wrappers are handled one by one, and records that are
+larger than a window.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ from krepair.scan.log_records import (
 )
 
 OnHashes = Callable[[Uint64s, Int64s, Int64s, Any], None]
-"""Receiver of hashes, uint64[N, HASH_COLUMNS], in offset order, and for each batch: int64[B] record count, int64[B]
-fate, uint8[B] 1 if digests are wanted."""
+"""Function that takes hashes of records in offset order, uint64[N, HASH_COLUMNS], and three arrays with one element for
+each batch: record count (int64), fate (int64), and 1 if digests are wanted (uint8)."""
 OnRows = Callable[[Uint64s], None]
 _CUT: Final = 256
 """Number of bytes shown of a key or a value."""
@@ -213,7 +212,7 @@ def _check_readable(part: DamageRead) -> None:
 
 
 class Entered:
-    """Store of each key's last record by class and of wanted digests, which passes them on in runs.
+    """Collector of the last record of each key, and of digests, which passes them on in runs.
 
     Args:
         on_keys: receiver of uint64[N, KEY_WORDS], ordered by bucket, the highest bits of the hash; None if keys are not
@@ -247,7 +246,7 @@ class Entered:
                 self._put_keys()
 
     def _make_room(self, records: int) -> None:
-        """Grow the tables for the largest batch, because a batch is entered whole."""
+        """Enlarge the tables for the largest batch, because a batch is entered completely or not at all."""
         if 2 * records > len(self._table) and self._on_keys is not None:
             self._grow(1 << (2 * records).bit_length())
         if records > len(self._digests):
@@ -285,7 +284,7 @@ class Entered:
 
 @shown_as("records")
 def read_records(item: ReplicaItem) -> RowsResult:
-    """Read the rows of one replica: small runs travel in the result, others lie in scratch files."""
+    """Read the rows of one replica: small runs are in the result, large ones in scratch files."""
     keys: list[RowRun] = []
     records: list[RowRun] = []
 
@@ -321,7 +320,7 @@ def _joined(parts: Sequence[RowsResult]) -> RowsResult:
     )
 
 
-# -- hashes of one large record, from its bytes as they arrive
+# -- hashes of one large record that is read piece by piece
 #
 # The body of a record reaches from its key to its last header; of a v0 or v1 message, from its key to its end. It gets
 # the same hashes as from the kernel. A body that is too large for key compaction is not compared.
@@ -376,7 +375,7 @@ class RecordBytes:
         return Hashed((int(first), int(second)), (int(body_first), int(body_second)))
 
 
-# -- named keys: the key itself, and the record of it that this replica would serve as leader
+# -- search for certain keys: their bytes, and the record that this replica would serve as leader
 
 
 class FindItem(Struct, frozen=True, kw_only=True):
@@ -433,7 +432,7 @@ class _Finder:
         fates: fates of the replica's transactions, see ``fates_of``.
 
     Attributes:
-        found: what is known of each key, by its hash.
+        found: last served record of each key so far, by the key's hash.
     """
 
     def __init__(self, item: FindItem, fates: Int64s) -> None:

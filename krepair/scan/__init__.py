@@ -1,1 +1,1 @@
-"""The single reading of a log on which fixes and the forecast base their decisions, and what follows from it."""
+"""Reading of logs and index files: the scan on which all fixes base their decisions, and the reader of records."""

@@ -1,4 +1,4 @@
-"""Byte streams that arrive in pieces, taken and skipped as a reader needs; memory does not grow with the source."""
+"""Byte streams that arrive in pieces, for reading records that are larger than the memory to be used."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ByteStream:
         return piece
 
     def put_back(self, data: bytes) -> None:
-        """Put back what was taken last; not again before all of it has been taken."""
+        """Put back the bytes that were taken last; they must be taken again before the next call."""
         self._held, self._behind = memoryview(data), self._held
 
     def take(self, size: int) -> bytes:

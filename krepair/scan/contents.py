@@ -1,4 +1,4 @@
-"""Decompression of one segment: all of it for ``check --deep``, or up to a record too large for the cleaner of 4.4."""
+"""Tasks that decompress a segment: for ``check --deep``, and to find a record too large for the cleaner of 4.4."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Reader of the batches and records of one ``.log``: all formats and codecs, in windows of constant memory.
+"""Reader of the batches and records of one ``.log``, in all formats and codecs and with constant memory.
 
-After damage, reading resumes at the next valid batch. A batch with an invalid checksum is returned if the next header
-stands where its length says; otherwise it is part of the damage.
-
-Everything that looks at records uses this reader: ``dump`` prints its parts, ``groups`` and ``transactions`` fold them,
-``compare`` hashes them, ``check --deep`` asks only for what is unreadable.
+``dump``, ``groups``, ``transactions``, ``compare`` and ``check --deep`` read records with it, part by part. After
+damage, reading resumes at the next valid batch. A batch with an invalid checksum is returned if another header begins
+where its length says that it ends; otherwise it is part of the damage.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ DEFAULT_CUT: Final = 1 << 20
 _RECORD_ROWS: Final = 1 << 14
 _SLACK: Final = 64
 
-# how the batches of a window are read
+# ways in which the batches of a window are read
 _ALONE, _PLAIN, _PACKED = range(3)
 
 
@@ -151,8 +149,8 @@ class RecordOptions(NamedTuple):
         cut: number of bytes kept of the key and the value of a record larger than the buffer.
         most_content_bytes: size limit of a batch's decompressed content; a batch above it counts as damaged.
         select: called with ``columns.BATCH``[B], returns uint8[B], 1 for each batch to read; None for all.
-        before_key: called before the key of a large record is read, with the stream, which stands before the key, and
-            the key's size in bytes, negative for null.
+        before_key: called when the stream of a large record has reached the key, with the stream and the size of the
+            key in bytes, negative for null.
     """
 
     records: bool = True
@@ -256,7 +254,7 @@ class LogRecords:
         return end
 
     def _could_be(self, position: int, offset_before: int) -> bool:
-        """Return whether the log ends at a position, or what begins there looks like a batch of later offsets."""
+        """Return whether the log ends at a position, or a batch of later offsets may begin there."""
         if position == self._size:
             return True
         front = batch_front(self._read(position, FRONT_BYTES))
@@ -554,7 +552,7 @@ def _bad_records(row: Any, content: _Content, wrong: Damage) -> DamageRead:
 
 
 def record_at(batch: Any, row: Any, buf: Any) -> LogRecord:
-    """Return a record that lies whole in a buffer.
+    """Build a record from its fields in a buffer, which holds it completely.
 
     Args:
         batch: row of its batch.

@@ -1,4 +1,4 @@
-"""Scan of one segment. A failure is a value."""
+"""The task that scans one segment: it opens the files, and calls ``kernels.scan``. A failure is a value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scan(item: ScanItem) -> ScanResult | Failed:
 
 
 def scan_beside(item: ScanItem, on_window: OnWindow | None = None) -> ScanResult | Failed:
-    """Scan one ``.log``, calling ``on_window`` with every window of batches, see ``scan_segment``."""
+    """Scan one ``.log``, and pass each window of batches to ``on_window``, see ``scan_segment``."""
     tree, wrong = open_log_dir(item.place)
     return Failed("elsewhere", wrong) if wrong else scan_below(tree, item, on_window)
 
@@ -73,9 +73,9 @@ def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) ->
 def _without_jump(
     inputs: ScanInputs, read_into: ReadInto, summary: SegmentSummary, next_base: int
 ) -> SegmentSummary:
-    """Return the summary with the last batch as damage if it alone skips past the next segment's base offset.
+    """Turn the last batch into damage if it alone has offsets above the base offset of the next segment.
 
-    No checksum covers a base offset: one wrong bit makes the batch seem later than the log that follows.
+    No checksum covers a base offset, so a wrong bit may have raised it.
     """
     front = scan_segment(structs.replace(inputs, file_size=summary.last_position), read_into)
     if front.last_offset + 1 >= next_base:

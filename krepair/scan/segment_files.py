@@ -1,6 +1,7 @@
-"""The files of one segment as scans read them, and its two indexes as a recovery would rebuild them.
+"""Functions that read the files of one segment: its indexes without padding, and parts of its log.
 
-An index file is read without its padding, a log at the positions its index entries point to, or without some ranges.
+``SpotCheck`` compares index entries with the batches that they point to; ``rebuild_offset_and_time`` computes both
+indexes as a broker's recovery would.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from krepair.logdir.reading import (
 
 
 def read_entries(stem: str, tree: Tree | None, log_bytes: int | None = None) -> bytes:
-    """Read a segment's ``.txnindex``, no more of it than its log can need; empty if there is none.
+    """Read a segment's ``.txnindex``, at most as many bytes as its log can need; empty if there is none.
 
     Args:
         stem: path of the segment without the suffix.
@@ -60,9 +61,9 @@ class TxnEntries(NamedTuple):
     """Content of a ``.txnindex``.
 
     Attributes:
-        data: its bytes; none if they are damaged or of a later version.
-        damage: why they are not trusted, or empty.
-        unknown: True if that is a later version: then it is no damage.
+        data: bytes of the file; empty if they are damaged or of a later version.
+        damage: reason why the bytes are not used, or empty.
+        unknown: True if the reason is a later version, which is no damage.
     """
 
     data: bytes = b""
@@ -113,7 +114,7 @@ _NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def _entry_bytes_needed(log_bytes: int) -> int:
-    """Return how many bytes of a ``.txnindex`` to read: an entry for each batch of its log, and some invalid ones."""
+    """Return how many bytes of a ``.txnindex`` to read: an entry for each batch, and some more to notice errors."""
     batches = log_bytes // LEAST_BYTES[0] + 1
     return min(batches * txn_index.ENTRY_SIZE + _SLACK_BYTES, txn_index.AT_MOST_BYTES)
 
@@ -198,9 +199,9 @@ def _last_used(descriptor: int, end: int) -> int:
 
 
 def sampled(count: int, entry_bytes: int) -> list[int]:
-    """Return the entries to look up: the first and last of each page, and the last few.
+    """Choose the entries to compare: the first and last of each page, and the last few.
 
-    A lost write loses whole pages, so that one of these entries shows it.
+    If a write was lost, whole pages are missing, and one of these entries shows it.
     """
     per_page = PAGE_BYTES // entry_bytes
     chosen = set(range(0, count, per_page)) | set(range(per_page - 1, count, per_page))
@@ -208,9 +209,10 @@ def sampled(count: int, entry_bytes: int) -> list[int]:
 
 
 class SpotCheck:
-    """Comparison of index entries with the log at the places they point to, without reading the rest of the log.
+    """Comparison of index entries with the batches that they point to, without reading the rest of the log.
 
-    It gives no verdict: if anything differs from what brokers write, ``index_judge`` has to read the whole log.
+    It can only say that the entries are right. If anything differs from what brokers write, ``index_judge`` has to
+    compare them with the whole log.
 
     Args:
         descriptor: descriptor of the log.
@@ -219,9 +221,9 @@ class SpotCheck:
         times: int64[M, 2], (timestamp, offset) of the ``.timeindex``.
 
     Attributes:
-        certain: True if every place looked up is as brokers write it, and reading from the last entry reached the end
-            of the log.
-        largest: largest timestamp behind the last entry, -1 if none.
+        certain: True if each entry that was compared is as brokers write it, and the batches from the last entry on
+            reach the end of the log.
+        largest: largest timestamp after the last entry, -1 if none.
     """
 
     def __init__(self, descriptor: int, log_bytes: int, offsets: Int64s, times: Int64s) -> None:
@@ -309,7 +311,7 @@ def kept_ranges(size: int, without: tuple[tuple[int, int], ...]) -> tuple[tuple[
 
 
 def reader_without(read_into: ReadInto, kept: tuple[tuple[int, int], ...]) -> ReadInto:
-    """Return a reader of a file that sees only the kept ranges."""
+    """Return a reader of a file in which the kept ranges follow each other without gaps."""
     starts = np.cumsum([0, *(end - start for start, end in kept)])
 
     def read(buffer: memoryview, position: int) -> int:

@@ -1,6 +1,6 @@
-"""Decompression of many batches of a window into one buffer.
+"""Decompression of many batches of a window into one buffer, for compaction and for the reader of records.
 
-The proof of a compaction does not use it: it decompresses by independent code, see ``compaction.check``.
+The verification of a compaction does not use it, but decompresses with independent code, see ``compaction.check``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class UnpackedBatches:
         at_once: largest number of batches decompressed together.
 
     Attributes:
-        bytes: uint8[V + SLACK]; valid until the next call of ``unpack``. A larger content is held alone, in a larger
-            buffer.
+        bytes: uint8[V + SLACK], the decompressed records; valid until the next call of ``unpack``.
     """
 
     def __init__(self, rows: int, at_once: int = _ROWS_AT_ONCE) -> None:
@@ -65,7 +64,8 @@ class UnpackedBatches:
             after = int(unpack_frames(window, packed, first, stop, self.bytes))
             if after > first:
                 return after
-            # The kernel cannot take this batch; those of one client are alike, so the library takes the next ones too.
+            # The kernel cannot take this batch. Batches of one client are alike, so the library takes the next ones
+            # too.
         codecs = packed[first:stop, P_CODEC]
         others = np.flatnonzero((codecs != codec) & (codecs != Codec.NONE))
         stop = first + int(others[0]) if len(others) else stop

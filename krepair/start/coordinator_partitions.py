@@ -13,7 +13,7 @@ _DEFAULT: Final = 50
 
 
 def partition_of_name(name: str, partitions: int) -> int:
-    """Return the partition of a coordinators' topic to which a group or transactional id belongs, by Java's hash."""
+    """Return the partition of a coordinator topic that holds a group or transactional id, by Java's hash."""
     units = name.encode("utf-16-be", "surrogatepass")
     code = 0
     for position in range(0, len(units), 2):

@@ -185,7 +185,7 @@ def _configs(context: Context, analyses: Sequence[PartitionAnalysis], readable: 
 
 
 def _is_of(finding: Finding, effect: StartEffect) -> bool:
-    """Return True unless the finding only puts a single partition aside."""
+    """Return whether a finding concerns more than a single partition that the start puts aside."""
     return effect is not StartEffect.ASIDE or not finding.partition
 
 

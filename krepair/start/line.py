@@ -1,4 +1,4 @@
-"""One line of the forecast."""
+"""The result of the forecast for one partition, as ``check`` prints it."""
 
 from __future__ import annotations
 

@@ -528,7 +528,7 @@ def test_both_indexes_of_a_segment_are_made_and_verified_by_one_reading_and_each
     plan = planned(whole, "index=regenerate")
     assert set(changes(plan)) >= {path.name for path in wrong}
     readings: list[tuple[str, ...]] = []
-    real = indexes._untrue_to_log
+    real = indexes._contradictions_of_log
 
     def noting(item: Any, contents: Any, found: Any) -> dict[str, str]:
         readings.append(tuple(sorted(contents)))
