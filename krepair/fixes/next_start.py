@@ -34,7 +34,7 @@ from krepair.loading.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
 from krepair.loading.next_start import LoadedLog, NextStart
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment, Snapshot
-from krepair.plan.changes import ReplaceFile, names_removed
+from krepair.plan.changes import CompleteSwap, ReplaceFile, names_removed
 from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import expiry_of
@@ -149,7 +149,9 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
         folder
         for folder in pairs
         if any(loaded.failure for loaded in next_start_of(context.analyses[folder]).by_version.values())
-        or any(change.consents for change in context.analyses[folder].changes)
+        or any(
+            change.consents or isinstance(change, CompleteSwap) for change in context.analyses[folder].changes
+        )
     ]
     recovering: list[str] = []
     if context.view.clean_shutdown:
@@ -216,7 +218,14 @@ class _Files:
         view = self._view = context.view
         self._analysis = analysis
         self._clean = view.clean_shutdown
-        self._parts = parts_after(analysis.partition, analysis.changes)
+        finished = [change for change in analysis.changes if isinstance(change, CompleteSwap)]
+        self._finished = {change.base_offset for change in finished}
+        replaced = self._finished.union(*(change.replaces for change in finished))
+        self._parts = tuple(
+            part
+            for part in parts_after(analysis.partition, analysis.changes)
+            if part.base_offset not in replaced
+        )
         after = analysis.segments_after
         self._facts = {facts.base_offset: facts for facts in after}
         log_end = after[-1].end_offset if after and not after[-1].summary.damage else analysis.log_end
@@ -344,10 +353,17 @@ class _Files:
         from krepair.loading.simulate import StartItem
 
         partition, view = self._analysis.partition, self._view
+        swaps = swaps_of(partition)
+        segments = [self._segment(part, whole=whole) for part in self._parts]
+        segments += [
+            swap._replace(offset_index=None, time_index=None, made=(True, True))
+            for swap in swaps
+            if swap.base_offset in self._finished
+        ]
         return StartItem(
             place=place_of(view, partition),
-            segments=tuple(self._segment(part, whole=whole) for part in self._parts),
-            swaps=swaps_of(partition),
+            segments=tuple(sorted(segments, key=lambda segment: segment.base_offset)),
+            swaps=tuple(swap for swap in swaps if swap.base_offset not in self._finished),
             lowest_cleaned=min(
                 (leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"),
                 default=INT64_MAX,

@@ -217,3 +217,27 @@ def test_a_snapshot_is_made_for_the_start_after_checkpoints_of_this_plan_removes
     assert [change.change_id for change in changes(plan)] == [f"{FOLDER}/{snapshot(path, 24).name}"]
     made = there_and_back(path, plan)[snapshot(path, 24)]
     assert len(made) > len(b"")
+
+
+@pytest.mark.parametrize(("version", "status"), [("2.2.1", "left alone"), ("3.9.2", "change")])
+def test_a_swap_whose_recovery_saves_a_start_is_left_to_that_start(
+    tmp_path: Path, version: str, status: str
+) -> None:
+    """2.2.1 recovers the swap and forgets where the transaction began; else no batch is found there (KAFKA-8443)."""
+    directory = LogDir(tmp_path)
+    partition = directory.partition("t", index_interval_bytes=1)
+    partition.segment(data(0, 4))
+    partition.segment(data(4, 2, pid=7, txn=True))
+    partition.segment(data(8, 4, pid=7, txn=True, sequence=2))
+    partition.segment(data(12, 2))
+    path = directory.write(clean_stop=False, log_starts={FOLDER: 6})
+    (path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 12\n")
+    log(path, 8).rename(f"{log(path, 8)}.swap")
+    for file in (path / FOLDER).glob(f"{8:020d}.*"):
+        if not file.name.endswith(".swap"):
+            file.unlink()
+    plan = VERBS.planned(path, fixes=("leftovers",), broker_version=version)
+    assert (plan.partitions[0].status, plan.partitions[0].code) == (
+        status,
+        "fails-to-start" if status == "left alone" else "",
+    )
