@@ -1,1 +1,1 @@
-"""The read-only view of a log directory: partitions, segments, settings, lock, fingerprints."""
+"""Reading of a log directory without changing it: its files as values, its settings, its locks, its free space."""

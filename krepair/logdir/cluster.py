@@ -1,9 +1,9 @@
-"""Read the state of a cluster's partitions for ``--cluster``: assigned, in-sync and eligible replicas, and leaders.
+"""Reader of the state of a cluster's partitions for ``--cluster``: assigned and in-sync replicas, and leaders.
 
-A log directory does not hold this state. It is in the output of ``kafka-topics.sh --describe``, and in
-``__cluster_metadata-0`` of a KRaft controller: the newest snapshot counts, and the log from there to its end; without a
-snapshot the log must begin at offset 0. The state serves as proof, so nothing is guessed: any damaged, cut, missing or
-unknown part makes the copy no proof.
+A log directory of a broker does not hold this state. It is in the output of ``kafka-topics.sh --describe``, and in
+``__cluster_metadata-0`` of a KRaft controller: in its newest snapshot and the log after that, or, without a snapshot,
+in a log from offset 0 on. Plans use the state as proof that records may go, so nothing is guessed: a copy with a
+damaged, missing or unknown part is refused.
 
 Source: ``TopicDelta.java``, ``PartitionRegistration.merge``, ``MetadataBatchLoader.java``, ``Snapshots.java``,
 ``RecordsSnapshotReader.java`` (3.9.0); KIP-630, KIP-868 (transactions of the metadata log).
@@ -68,17 +68,17 @@ class SnapshotName(NamedTuple):
 
 @dataclass(slots=True)
 class Assignment:
-    """One partition, as the cluster sees it.
+    """Replicas of one partition according to the cluster.
 
     Attributes:
-        topic_id: 22 characters; empty where it is not known.
+        topic_id: topic id of 22 characters; empty if unknown.
         replicas: ids of the assigned brokers, the preferred leader first; during a reassignment old and new ones.
         isr: ids of the in-sync replicas.
-        leader: broker id, -1 without one.
-        moving: true if a reassignment is under way.
-        directories: ids of the log directories, in the order of ``replicas``; empty where they are not known.
-        adding: brokers that a reassignment adds, by a metadata log.
-        removing: likewise, that it takes away.
+        leader: broker id of the leader, -1 if there is none.
+        moving: True if a reassignment is in progress.
+        directories: ids of the log directories, in the order of ``replicas``; empty if unknown.
+        adding: ids of the brokers that a reassignment adds; known only from a metadata log.
+        removing: ids of the brokers that a reassignment removes; known only from a metadata log.
     """
 
     topic_id: str
@@ -93,24 +93,24 @@ class Assignment:
 
 @dataclass(slots=True)
 class MetadataImage:
-    """The state of the cluster at the end of the log.
+    """State of the cluster at the end of a metadata log.
 
     Attributes:
-        topics: name by topic id.
+        topics: topic name by topic id.
         partitions: assignments by topic id and partition number.
         numbers: partition numbers of each topic, by topic id.
-        brokers: ids of the log directories by broker id, empty before 3.7; one that is not there is not registered.
+        brokers: ids of the log directories of each registered broker, by broker id; no ids before 3.7.
         configs: settings by (type, name) of the resource; those of brokers are dynamic.
         end_offset: offset after the last record that was read.
-        as_of_ms: time of the last batch of the log, or of the snapshot if nothing follows it; -1 if neither is there.
-        open_transaction: true if a transaction of the controller was open at the end; its records do not count.
-        files: the files that were read, in order.
-        voters: ids of the controllers that vote; empty where only their configurations say it (KIP-853).
-        later: the first record of a type that krepair does not know, and where it is; empty if there is none. What it
-            says does not count, so that nothing about replicas is proven.
+        as_of_ms: time of the log's last batch, or of the snapshot if no batch follows it; -1 if there is neither.
+        open_transaction: True if a transaction of the controller was open at the end; its records do not count.
+        files: names of the files that were read, in order.
+        voters: ids of the voting controllers; empty if only their configurations name them (before KIP-853).
+        later: description of the first record of a type that krepair does not know; empty if there is none. With such
+            a record the state proves nothing about replicas.
         epochs: broker epoch of each registered broker.
         controllers: ids of the registered controllers.
-        used: levels of features and versions of records that a start replays, each once; see
+        used: levels of features and versions of records that a start has to understand, see
             ``krepair.formats.kafka_versions``.
     """
 
@@ -142,22 +142,22 @@ class Fault(StrEnum):
     NO_SNAPSHOT = "no snapshot"
     """The log begins above offset 0, and no snapshot holds what was before."""
     CUT = "cut"
-    """A batch is damaged; recovery, which every start does, cuts the log there."""
+    """A batch is damaged. Every start recovers this log, and truncates it there."""
     MAGIC = "magic"
-    """A batch has an invalid version and a right CRC: recovery leaves it, and every reader fails at it."""
+    """A batch has an invalid magic but a right CRC: recovery does not truncate it, and every reader fails there."""
     CONTENT = "content"
-    """The bytes are right; krepair does not understand what they say."""
+    """A record is intact, but krepair does not understand it."""
     REPLAY = "replay"
-    """A record is about a broker, topic or partition that is not there, so that no node can replay it."""
+    """A record names a broker, topic or partition that does not exist, so that no node can replay it."""
 
 
 class Examined(NamedTuple):
-    """A metadata log, as far as it can be read.
+    """Result of reading a metadata log up to its first fault.
 
     Attributes:
-        image: the state at its end, or before the first fault; None if nothing was read.
-        fault: fault of the log, None if the log is whole.
-        why: file, position, what was expected and found; empty if it is whole.
+        image: state at the end of the log, or before the first fault; None if nothing was read.
+        fault: first fault of the log, None if there is none.
+        why: description of the fault: file, position, what was expected and found; empty if there is none.
     """
 
     image: MetadataImage
@@ -191,7 +191,7 @@ def read_metadata_log(folder: str) -> MetadataImage:
 
     Raises:
         UnreadableError: a file could not be read.
-        RefusedError: the copy is damaged, cut or incomplete, or holds something that is not known.
+        RefusedError: the copy is damaged or incomplete, or holds something that krepair does not know.
     """
     try:
         with opened_folder(folder) as descriptor:
@@ -212,7 +212,7 @@ def read_metadata_log(folder: str) -> MetadataImage:
 
 
 class _ImageBuilder:
-    """Builder of the image, which reads file by file."""
+    """Builder of a ``MetadataImage`` that reads snapshot and log file by file."""
 
     def __init__(self, folder: str, names: list[str]) -> None:
         self.folder = folder
@@ -225,7 +225,7 @@ class _ImageBuilder:
         self.result = MetadataImage()
         self.pending: list[metadata.MetadataRecord] = []
         self.in_transaction = False
-        self.fault: Fault | None = None  # what a problem means that is met from here on
+        self.fault: Fault | None = None  # fault to report if the next step finds a problem
 
     def image(self) -> MetadataImage:
         if not self.segments and not self.snapshots:
@@ -242,7 +242,7 @@ class _ImageBuilder:
         return self.result
 
     def _read_snapshot(self, snapshot: SnapshotName) -> None:
-        """Read a snapshot; a whole one begins with its header and ends with its footer."""
+        """Read a snapshot, which must begin with its header and end with its footer."""
         kinds: list[int] = []
         for position, header, batch in self._batches(snapshot.name):
             if kinds and kinds[-1] == ControlType.SNAPSHOT_FOOTER:
@@ -265,7 +265,7 @@ class _ImageBuilder:
         self.result.end_offset = snapshot.end_offset
 
     def _read_log(self, start: int, snapshot: SnapshotName | None) -> None:
-        """Read every batch from ``start`` without a gap; those that the snapshot covers are only checked."""
+        """Read every batch from ``start`` on without a gap; batches that the snapshot covers are only checked."""
         if not self.segments:
             return
         first = self.segments[0][0]
@@ -303,7 +303,7 @@ class _ImageBuilder:
         self.result.as_of_ms = max(self.result.as_of_ms, header.max_timestamp)
 
     def _batches(self, name: str) -> Iterator[tuple[int, BatchHeader, bytes]]:
-        """Yield position, header and bytes of every batch; all CRCs are right."""
+        """Yield position, header and bytes of every batch, and check its CRC."""
         with opened_for_reading(str(Path(self.folder, name))) as descriptor:
             size = os.fstat(descriptor).st_size
             read = read_exactly_from(descriptor)
@@ -372,14 +372,14 @@ class _ImageBuilder:
 
 
 def used_by(record: metadata.MetadataRecord, where: str) -> Iterator[Used]:
-    """Yield what a version has to understand to replay a record."""
+    """Yield the formats that a version of Kafka has to understand to replay a record."""
     yield Used(f"record {record.kind}", record.version, where)
     if record.schema is metadata.FEATURE_LEVEL:
         yield Used(record.values["name"], record.values["feature_level"], where)
 
 
 def _has_only_a_wrong_magic(read: Callable[[int, int], bytes], position: int, rest: int) -> bool:
-    """Return whether only the batch's version, above 2, is wrong: the CRC does not cover the version."""
+    """Return whether only the magic of a batch is wrong (above 2), which the CRC does not cover."""
     if rest < HEADER_SIZE:
         return False
     header = decode_header(read(HEADER_SIZE, position))
@@ -403,7 +403,7 @@ def replay(image: MetadataImage, record: metadata.MetadataRecord) -> None:
     """Apply one record to the state.
 
     Raises:
-        _NoProofError: it is about a topic, partition or broker that is not there.
+        _NoProofError: the record names a topic, partition or broker that does not exist.
     """
     if record.schema is not None:
         _REPLAY[record.schema.name](image, record.values)
@@ -552,24 +552,24 @@ DESCRIBE: Final = Next.by_hand("kafka-topics.sh --bootstrap-server HOST:PORT --d
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """State of a cluster by a file.
+    """State of a cluster as a file or folder shows it.
 
     Attributes:
-        path: the file or folder, absolute.
+        path: absolute path of the file or folder.
         source: ``describe`` (a running broker answered), ``describe-zookeeper`` (the tool asked ZooKeeper, which
             answers also when no broker runs), or ``metadata-log``.
-        source_is_certain: False for a text of ``--describe`` that could be of a broker or of ZooKeeper. Then ``source``
-            is ``describe``, and a person has to vouch for it.
+        source_is_certain: False for an output of ``--describe`` that may be from a broker or from ZooKeeper. Then
+            ``source`` is ``describe``, and a person has to confirm it.
         digest: BLAKE2b of all bytes that were read, 128 bits as 32 hex digits.
-        cluster_id: empty where it is not known; ``--describe`` does not print it.
-        as_of_ms: epoch milliseconds: of the metadata log the time of its last batch, of a text that of its file. A copy
-            makes it later, so that it only shows that a text is old.
+        cluster_id: cluster id; empty if unknown, as with ``--describe``.
+        as_of_ms: time of the state in epoch milliseconds: of the log's last batch, or the modification time of a text.
+            Copying a text makes that time later, so it can only show that a text is too old.
         partitions: assignments by topic and partition number.
-        topic_configs: settings by topic. Of ``--describe`` of a broker all that are not Kafka's defaults, as that
-            broker sees them; of the other sources only the topic's own.
-        broker_configs: dynamic settings by broker id as text, empty for the default of all brokers; only of the
+        topic_configs: settings by topic. ``--describe`` of a broker shows all that differ from Kafka's defaults for
+            that broker; the other sources have only the topic's own.
+        broker_configs: dynamic settings by broker id as text, empty for the default of all brokers; only from a
             metadata log.
-        brokers: ids of the log directories of each registered broker, empty before 3.7; only of the metadata log.
+        brokers: ids of the log directories of each registered broker, empty before 3.7; only from a metadata log.
         no_proof: reason why the file proves nothing about replicas, or empty (see ``MetadataImage.later``); its
             settings still count.
     """
@@ -590,11 +590,11 @@ class ClusterView:
 def configs_of(
     typed: ClusterView | None, own: Sequence[ClusterView], broker_id: str
 ) -> ClusterConfigs | None:
-    """Return the settings that the cluster has on record; None if there is no source.
+    """Return the topic and broker settings that the cluster has stored; None if there is no source for them.
 
     Args:
-        typed: the state that ``--cluster`` names.
-        own: the metadata logs of the broker itself; the first one counts, before what was typed.
+        typed: state from ``--cluster``.
+        own: metadata logs of the broker itself; the first one takes precedence over ``typed``.
         broker_id: id of the broker whose dynamic settings count; empty if unknown.
     """
     cluster = next(iter(own), typed)
@@ -606,7 +606,7 @@ def configs_of(
 
 
 def configs_of_image(image: MetadataImage, broker_id: str) -> ClusterConfigs:
-    """Return the settings on record in the metadata log beside the logs."""
+    """Return the settings in a metadata log."""
     configs = image.configs
     topics = {name: configs.get((TOPIC_RESOURCE, name), {}) for name in image.topics.values()}
     broker = {**configs.get((BROKER_RESOURCE, ""), {}), **configs.get((BROKER_RESOURCE, broker_id), {})}
@@ -623,8 +623,7 @@ def read_cluster_file(path: str) -> ClusterView:
     Raises:
         UsageError: there is no such file.
         UnreadableError: it could not be read.
-        RefusedError: it is damaged, cut, or of another form, so that it proves nothing; file, place and what was
-            expected are named.
+        RefusedError: the file is damaged, cut, or of another form; the message names file, position and expectation.
     """
     try:
         real = os.path.realpath(path, strict=True)
@@ -680,13 +679,13 @@ def _of_folder(path: str) -> ClusterView:
 
 
 def view_of_image(path: str, image: MetadataImage, cluster_id: str, digest: str = "") -> ClusterView:
-    """Return the state of the cluster by a metadata log.
+    """Build the view of a cluster from its metadata log.
 
     Args:
-        path: absolute path of its folder.
-        image: the state at its end.
-        cluster_id: id of the cluster that it is of.
-        digest: digest of the image's files, if a plan rests on it.
+        path: absolute path of the log's folder.
+        image: state at the end of the log.
+        cluster_id: id of the cluster.
+        digest: digest of the image's files, if a plan depends on them.
     """
     configs = image.configs
     return ClusterView(

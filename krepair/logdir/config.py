@@ -1,4 +1,4 @@
-"""Kafka settings: the files that hold them, their effective values and the source of each, and log directories in them.
+"""Reader of Kafka's settings: their files, and the effective value of each setting of a topic with its source.
 
 Source of names, types, bounds and defaults: ``LogConfig`` and ``KafkaConfig`` (2.2.1 in Scala), ``LogConfig.java``,
 ``ServerTopicConfigSynonyms.java``, ``GroupCoordinatorConfig.java``, ``TransactionLogConfigs.java`` and
@@ -423,7 +423,7 @@ _MAY_BE_TIERED: Final = (
 
 
 class TopicSettings(NamedTuple):
-    """The settings of one topic.
+    """Effective settings of one topic.
 
     Attributes:
         cleanup_policy: ``compact``, ``delete``, both or none.
@@ -435,9 +435,9 @@ class TopicSettings(NamedTuple):
         retention_ms: older segments are deleted, in ms; -1 for never.
         max_message_bytes: largest batch that a producer may send, in bytes.
         max_decompressed_message_bytes: a cleaner of 4.4 fails at a larger record of a compressed batch, in bytes.
-        preallocate: true if the active log has its full length from the first write on.
+        preallocate: True if the active log has its full length from the first write on.
         tiered: reason why the topic has, or may have, tiered storage; empty if it has none.
-        policy_is_known: true if ``cleanup.policy`` is known for this topic; the broker's value for all topics is not
+        policy_is_known: True if ``cleanup.policy`` is known for this topic; the broker's value for all topics is not
             enough.
         settings: all settings as text with their sources, by key.
     """
@@ -463,7 +463,7 @@ class TopicSettings(NamedTuple):
 
 
 class Settings:
-    """Settings from all sources; use ``load_settings`` to make it.
+    """Settings from all sources; ``load_settings`` builds it.
 
     Args:
         server: checked values of ``server.properties``, by topic-level or broker-wide key.
@@ -486,30 +486,27 @@ class Settings:
 
     @property
     def broker(self) -> tuple[Setting, ...]:
-        """The broker-wide settings, by key."""
+        """Broker-wide settings, by key."""
         return tuple(self._broker_setting(key) for key in sorted(_BROKER_KEYS))
 
     @property
     def transactional_id_expiration_ms(self) -> int:
-        """A transactional id expires after this time without a transaction, in ms."""
+        """Time in ms without a transaction after which a transactional id expires."""
         return int(self._broker_setting("transactional.id.expiration.ms").value)
 
     @property
     def producer_id_expiration_ms(self) -> int:
-        """A producer id expires after this time without a batch, in ms (from 3.4 on)."""
+        """Time in ms without a batch after which a producer id expires (from 3.4 on)."""
         return int(self._broker_setting("producer.id.expiration.ms").value)
 
     @property
     def transaction_max_timeout_ms(self) -> int:
-        """The longest timeout that a transactional producer may ask for, in ms."""
+        """Longest timeout in ms that a transactional producer may request."""
         return int(self._broker_setting("transaction.max.timeout.ms").value)
 
     @property
     def producer_expiry_ms(self) -> int:
-        """The longer of the two expirations, in ms.
-
-        A producer counts as active as long as a broker of any version may know it.
-        """
+        """Longer one of the two expiry times, in ms: then no version of the broker knows the producer any more."""
         return max(self.transactional_id_expiration_ms, self.producer_id_expiration_ms)
 
     def topic(self, topic: str, *, begins_elsewhere: bool = False) -> TopicSettings:
@@ -540,7 +537,7 @@ class Settings:
         )
 
     def _tiered(self, topic: str, remote: Setting, *, begins_elsewhere: bool) -> str:
-        """Return why a topic counts as tiered; after an unclean stop any log may begin before its first segment."""
+        """Return why a topic counts as tiered; empty if it does not."""
         if remote.value == "true":
             return "the topic is tiered (remote.storage.enable)"
         described = topic in self._topics or topic in self._cluster or topic in _INTERNAL
@@ -554,7 +551,7 @@ class Settings:
         be there.
         """
         own = self._topics.get(topic)
-        # A plan has on record, too, that the policy was not known: apply must decide as the plan did.
+        # A plan also records that the policy was not known, because apply must decide as the plan did.
         recorded = None if own is None else own.get(_POLICY)
         described = own is not None and (
             bool(self._server) if recorded is None else recorded.source != NOT_KNOWN
@@ -585,10 +582,10 @@ def load_settings(
     overrides: Mapping[str, str],
     cluster: ClusterConfigs | None = None,
 ) -> Settings:
-    """Load settings.
+    """Load settings from all sources.
 
-    The first of these that has a key counts: ``overrides``, the topic's settings as they were typed, those that the
-    cluster has on record, the broker's settings (dynamic ones before those of its file), the default.
+    The first source that has a key counts: ``overrides``, the topic-config file, the settings that the cluster has
+    stored for the topic, the broker's settings (dynamic ones before those of its file), Kafka's default.
 
     Args:
         config_file: path of a broker's ``server.properties``.
@@ -614,7 +611,7 @@ def load_settings(
 
 
 def recorded_settings(rows: Mapping[str, Sequence[Setting]]) -> Settings:
-    """Return the settings that a plan has on record.
+    """Return the settings that a plan has recorded.
 
     Args:
         rows: settings of each topic by name, and broker-wide settings under an empty name.
@@ -631,7 +628,7 @@ def recorded_settings(rows: Mapping[str, Sequence[Setting]]) -> Settings:
 
 
 def of_every_topic(source: str) -> bool:
-    """Return whether a setting of this source holds for all topics, so that no single topic asked for it."""
+    """Return whether a setting from this source applies to all topics, and was not set for a topic of its own."""
     of_all = (_OF_SERVER, _DYNAMIC, "--set")
     return source in {DEFAULT, DEFAULT_OF_INTERNAL, NOT_KNOWN} or source.startswith(of_all)
 
@@ -710,7 +707,7 @@ def _override_settings(overrides: Mapping[str, str]) -> dict[str, Setting]:
 
 
 def _checked(key: _Key, text: str, where: str) -> str:
-    """Return the value as a broker understands it, in its one normal form.
+    """Check a value as a broker does, and return it in normal form.
 
     Raises:
         UsageError: a broker would not accept it.

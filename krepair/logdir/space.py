@@ -1,4 +1,4 @@
-"""Free space of a file system, and whether it is writable at all."""
+"""Reads how much free space a file system has for krepair's files, and whether it is writable at all."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ _SUPERBLOCK_AT: Final = 1024
 _SUPERBLOCK_BYTES: Final = 1024
 _64_BIT: Final = 0x80  # s_feature_incompat
 _NOT_GIVEN_BYTES: Final = {medium.XFS: 1 << 20}
-"""Free bytes that a type of file system does not give for data.
+"""Number of free bytes that a file system of this type reports, but does not give for data.
 
 Before each call that creates or renames a file, XFS demands free blocks for inodes, folders and its trees, many more
 than it then uses. Seen on Linux 6: with 192 KiB free it refused a new file of 4 KiB (ENOSPC).
 """
 _OWN_SHARE: Final = 32
 _MOST_OWN: Final = 4096
-"""Blocks that ext4 keeps for itself, where ``/sys`` is not mounted: a fiftieth of all, its own tables included, which
-statvfs does not count, and no more than these (``ext4_set_resv_clusters``)."""
+"""Upper bound of the number of blocks that ext4 reserves for itself, used if ``/sys`` does not tell the number.
+
+ext4 reserves a fiftieth of all blocks, but at most this number (``ext4_set_resv_clusters``).
+"""
 _PAUSE_S: Final = 0.1
 _MOST_PAUSES: Final = 20
 
@@ -92,19 +94,19 @@ def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
 
 
 def settled_space(path: str, tree: Tree | None = None) -> VolumeSpace:
-    """Return the free space of a file system that delays its release of blocks, after waiting for that.
+    """Return the free space of a file system, including blocks that it will release soon.
 
-    XFS frees what was removed in the background (``xfs_inodegc_worker``): right after 3,000 files were removed, statvfs
-    told of 115 of 124 MB. And it keeps blocks behind the end of a file that was written and closed more than once, for
-    five minutes, or until a write finds no other ones (``xfs_blockgc_free_space``): 241 MB for logs of 80 MB, all given
-    back on a full disk. Seen on Linux 6.18.
+    XFS frees removed files in the background (``xfs_inodegc_worker``): right after 3,000 files were removed, statvfs
+    showed only 115 of 124 MB. This function waits for that. XFS also keeps blocks after the end of a file that was
+    written and closed more than once, for five minutes, or until a write needs them (``xfs_blockgc_free_space``): 241
+    MB for logs of 80 MB. These blocks are added. Seen on Linux 6.18.
 
     Args:
-        path: absolute path of a folder; the blocks behind the ends of files below it count as free.
-        tree: the tree that holds it; None for any place.
+        path: absolute path of a folder; the blocks after the ends of files below it count as free.
+        tree: tree that holds the path; None for any place.
 
     Raises:
-        OSError: the path is not there or cannot be reached.
+        OSError: the path does not exist or cannot be reached.
     """
     place = tree or without_links()
     space = read_space(path, place)
@@ -137,11 +139,11 @@ def _block_device(device: int) -> str:
 
 @cache  # cached: a setting of the mounted file system that is needed before each change
 def _own_blocks(device: str, file_system: int) -> int:
-    """Read the number of blocks that ext4 keeps for itself, which every user may read; -1 if it is not told here.
+    """Read the number of blocks that ext4 reserves for itself; -1 if ``/sys`` does not tell it.
 
     Args:
         device: name of the block device.
-        file_system: id of what is mounted from it, which tells a new file system on the same device.
+        file_system: id of the mounted file system; a new file system on the same device has another id.
     """
     try:
         with open(f"/sys/fs/ext4/{device}/reserved_clusters", encoding="ascii") as file:

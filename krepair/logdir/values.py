@@ -1,4 +1,4 @@
-"""The content of a log directory as plain values. This module never reads the disk."""
+"""The content of a log directory as plain values: partitions, segments, checkpoints. It never reads the disk."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ class LogDir(NamedTuple):
     meta_version: int = -1
 
 
-# -- whether a partition changed while it was read and the broker was running
+# -- detection of changes while a partition is read and its broker runs
 #
 # A running broker appends to the active segment. At any moment it may also roll a new segment, delete segments, replace
 # them by compacted ones, truncate the end (as a follower) or delete the folder. It does not change files of inactive

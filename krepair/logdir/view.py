@@ -1,6 +1,7 @@
-"""Reading of a log directory into values, without following a symlink below it and without writing.
+"""Reader of a log directory: it lists all files and reads the small files of the root into the values of ``values``.
 
-It calls ``lstat`` once for each file, and opens only the small files of the root.
+It follows no symlink below the directory, and opens no log. ``replica_states`` reduces the values to what other brokers
+need to know of this one's replicas.
 """
 
 from __future__ import annotations
@@ -374,9 +375,9 @@ class _Contents:
 
 
 class LockedDirs:
-    """Log directories of other replicas whose locks apply holds, so that no broker changes them meanwhile.
+    """Log directories of other replicas whose locks apply holds, so that no broker changes them.
 
-    They hold many partitions, so they are listed once and not for each partition of this broker.
+    They hold many partitions, so each is listed once, and not again for each partition of this broker.
     """
 
     def __init__(self) -> None:
@@ -474,8 +475,8 @@ def _instead(path: str, names: list[str]) -> tuple[str, Next]:
     return f"{'' if set(names) - {'lost+found'} else empty}{hint}", _BY_CONFIGURATION
 
 
-# -- one broker's replicas as plain values: what its log directories say about each partition without reading a log.
-# Reading the log later adds what only a log shows: its end, and its damage.
+# -- the state of one broker's replicas, as its log directories show it without reading a log. Only a log shows its end
+# and its damage: these are added when it is read.
 
 CURRENT: Final = "current"
 """Kind of a folder that a broker would serve. The other kinds are the marks in a folder's name."""
@@ -484,14 +485,14 @@ FUTURE: Final = "future"
 
 
 def futures_of(view: LogDir, topic: str, number: int) -> Iterator[Partition]:
-    """Yield the folders of a log directory that a broker is about to turn into the replica of a partition."""
+    """Yield the ``-future`` folders of a partition in a log directory."""
     for folder in view.marked:
         if (folder.topic, folder.number, folder.role) == (topic, number, FUTURE):
             yield folder
 
 
 def beside(view: LogDir, key: tuple[str, int]) -> str:
-    """Return a clause on the marked folders of a partition, which may hold the records that it lacks; else empty."""
+    """Return a clause that names the marked folders of a partition, which may hold its records; empty without any."""
     folders = [folder for folder in view.marked if folder.key == key]
     names = names_text([folder.folder for folder in folders])
     goes = "; the start deletes it" if any(folder.role == "delete" for folder in folders) else ""
@@ -559,7 +560,7 @@ class DirectoryState(Struct, frozen=True, kw_only=True):
 
 
 class BrokerState(Struct, frozen=True, kw_only=True):
-    """Known state of one broker.
+    """State of one broker's replicas, as read from its log directories.
 
     Attributes:
         cluster_id: ``cluster.id`` of its log directories, may be empty (2.2 and before).

@@ -1,1 +1,1 @@
-"""Content of the coordinators' topics: groups, their offsets, and transactions."""
+"""Readers of the coordinator topics for ``krepair groups`` and ``krepair transactions``."""

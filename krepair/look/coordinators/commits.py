@@ -1,9 +1,9 @@
-"""Committed offsets of ``__consumer_offsets``: the valid commit of each key.
+"""Finds the committed offset of each group and partition in ``__consumer_offsets``, for ``krepair groups``.
 
-A transactional commit waits for the marker of its producer. If that is a COMMIT, the commit is valid, provided that its
-record has a higher offset than the commit that it replaces and than the last tombstone of its key. Keys are compared
-byte for byte. Records are kept as columns and merged as soon as there are as many as known keys. So memory grows with
-the number of keys, not with the log, and nothing is done in Python for a single record.
+A transactional commit is *waiting* until the marker of its producer: after a COMMIT it is valid, provided that its
+record has a higher offset than the present commit and than the last tombstone of its key. Records are kept as columns,
+and merged as soon as there are as many as known keys. So memory grows with the number of keys, not with the log, and no
+Python code runs for a single record.
 
 Source: OffsetMetadataManager.replay and replayEndTransactionMarker (4.3), GroupMetadataManager.doLoadGroupsAndOffsets
 (2.2.1).
@@ -25,7 +25,7 @@ from krepair.look.dump.lines import big_endian, gathered
 
 LARGEST_RECORD: Final = 1 << 22
 
-# Kinds of rows; the first ones stand for rows that were merged before.
+# Kinds of rows; the first kinds are rows that result from an earlier merge.
 _KEY, _COMMIT, _TOMBSTONE, _TXN_COMMIT, _TXN_TOMBSTONE, _ABORTED, _COMMITTED = range(7)
 # Columns of a row.
 _KIND: Final = 0
@@ -161,7 +161,7 @@ class Commits:
             self._put_together()
 
     def _put_together(self) -> None:
-        """Merge to one row for each key, one for its valid commit, and one for each waiting commit."""
+        """Merge all rows: each key has one row, one more for its valid commit, and one for each waiting commit."""
         if not self._new:
             return
         rows = _together([self._known, *self._new])
@@ -205,7 +205,7 @@ class Commits:
         )
 
     def commits(self) -> Iterator[StoredCommit]:
-        """Yield every key that was found."""
+        """Yield the state of every key in the log."""
         self._put_together()
         numbers, keys, values = self._known
         held = {
@@ -248,14 +248,15 @@ def _number(buf: Any, records: Any, wanted: Any, place: int) -> Int64s:
 
 
 def _ends_of(numbers: Int64s, key: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Determine how the commits in transactions ended.
+    """Find the markers of transactional commits.
 
     Args:
-        numbers: int64[_COLUMNS, N]; the epoch of a waiting commit becomes that of the first commit in its transaction.
+        numbers: int64[_COLUMNS, N]; the epoch of a waiting commit is set to that of the first commit in its
+            transaction.
         key: int64[N], number of each row's key.
 
     Returns:
-        (rows of waiting commits, rows of committed ones, rows of their markers).
+        (rows of waiting commits, rows of committed commits, rows of the COMMIT markers of the latter).
     """
     kinds, producers = numbers[_KIND], numbers[_PRODUCER]
     rows = np.flatnonzero((kinds == _TXN_COMMIT) | (kinds == _TXN_TOMBSTONE))

@@ -111,9 +111,6 @@ class SubscriptionHistory(Struct, frozen=True, kw_only=True):
         changes: number of times that the subscriptions of all members together changed.
         returns: number of times that a subscription became what it had been before.
         seen: distinct states, the latest last; each lists the topics of each kind of member.
-
-    Returns:
-        number of times that they returned to an earlier state.
     """
 
     generations: int = 0
@@ -189,7 +186,7 @@ class _Modern:
 
 @dataclass
 class _Subscriptions:
-    """Subscriptions of a group over time; only distinct ones are kept, up to a limit."""
+    """Collector of a group's subscriptions over time; it keeps distinct ones, up to a limit."""
 
     generations: int = 0
     changes: int = 0
@@ -422,7 +419,7 @@ def _modern_topics(member: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _sources(topology: dict[str, Any] | None) -> tuple[str, ...]:
-    """List what all members of a streams group read, whichever runs the task: topics, then patterns."""
+    """List the topics, and then the patterns, that the topology of a streams group reads."""
     parts = () if topology is None else topology["subtopologies"]
     topics = sorted({topic for part in parts for topic in part["source_topics"]})
     patterns = sorted({pattern for part in parts for pattern in part["source_topic_regex"]})
@@ -547,7 +544,7 @@ class _Records:
         self._commits, self._book, self._log_start = commits, book, log_start
 
     def take(self, part: RecordsRead | LargeRecordRead) -> None:
-        """Add records; one too large for the commit tables that is no commit goes to the book alone."""
+        """Add records: commits to the tables of commits, all others to the book of groups."""
         if isinstance(part, RecordsRead):
             self._take_rows(part)
             return

@@ -1,4 +1,4 @@
-"""Versions of the keys and values of a coordinator's records: what a version of Kafka has to understand."""
+"""Reads the versions of all records in a coordinator topic, which the next broker version has to understand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from krepair.scan.log_records import LargeRecordRead, RecordsRead
 TOMBSTONE = -1
 _CUT_BYTES = 1 << 20
 _SHIFT = 1 << 17
-"""More than there are versions of a value."""
+"""Factor that combines the versions of key and value into one number; larger than any version of a value."""
 
 
 class RecordVersion(Struct, frozen=True, kw_only=True):

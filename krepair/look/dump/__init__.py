@@ -1,1 +1,1 @@
-"""Lines of ``krepair dump``: logs batch by batch and record by record, and the files beside them."""
+"""Output lines of ``krepair dump``, for logs and for the other files of a partition folder."""

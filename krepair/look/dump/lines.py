@@ -1,11 +1,9 @@
-"""Lines of ``krepair dump`` in bulk, from columns: one per batch and one per record, as JSON or as text for a person.
+"""Builds the lines of ``krepair dump`` for many batches or records at once, as JSON or as text for a person.
 
-Both forms have the same fields in the same order; only the words between them differ. ``record`` writes the lines of
-records that have to be decoded, searched or cut, one at a time, in the same shape.
-
-numpy and pyarrow build columns of text, and nothing is done in Python for a single row. A column whose rows are all
-equal is one ``str``, so that the constant parts of a line cost nothing. Text is escaped as in JSON, including
-characters that steer a terminal: C1 controls, and marks that change the direction of text.
+numpy and pyarrow build columns of text, and no Python code runs for a single row. A column whose rows are all equal is
+one ``str``. Records that must be decoded, searched or cut are written one at a time by ``dump.record``, in the same
+shape. Text is escaped as in JSON, including characters that control a terminal: C1 controls, and marks that change the
+direction of text.
 """
 
 from __future__ import annotations
@@ -106,12 +104,12 @@ def of_rows(column: Column, count: int) -> Any:
 
 
 def one_or_other(first: Any, of_first: Any, of_others: Any) -> Column:
-    """Build a column in two ways.
+    """Build a column whose rows are of two kinds.
 
     Args:
-        first: bool[N], True for the rows that are built in the first way.
-        of_first: function that builds the column of the given row indexes, int64[M].
-        of_others: function that builds the column of the other rows likewise.
+        first: bool[N], True for the rows of the first kind.
+        of_first: function that builds the column of the first kind from the indexes of its rows, int64[M].
+        of_others: function that builds the column of the other rows from their indexes.
     """
     ones, others = np.flatnonzero(first), np.flatnonzero(~first)
     if not len(others):
@@ -308,7 +306,7 @@ class LineColumns:
         return self._made(numbers if self._as_json else times, values)
 
     def _made(self, make: Callable[[Int64s], Column], values: Int64s) -> Column:
-        """Build a column once: in batches with one record, many numbers are equal."""
+        """Build a column of numbers, or return the last one if the numbers are the same."""
         for made_by, known, column in self._known:
             if (
                 made_by is make
@@ -467,7 +465,10 @@ class LineColumns:
     def _bytes(
         self, name: str, form: int, buf: Uint8s, places: Int64s, sizes: Int64s, *, first: bool = False
     ) -> tuple[Column, Column, Column]:
-        """Format bytes with a name that states their form; ``first`` of an object inside the line."""
+        """Format bytes with a name that states their form (text, hex or base64).
+
+        ``first`` is True if they are the first field of an object inside the line.
+        """
         front = ("{" if first else "," if self._as_json else " ") + ('"' if self._as_json else "")
         back = '":' if self._as_json else "="
         names = [f'{front}{name}{of}{back}"' for of in _FORMS] + [f"{front}{name}{back}null"]
@@ -532,7 +533,7 @@ class LineColumns:
 
 
 class HeldLines:
-    """Buffer of future lines, since building a few takes as long as building hundreds.
+    """Buffer of rows that will become lines: building a few lines takes as long as building hundreds.
 
     Args:
         columns: builder of the lines.
@@ -610,7 +611,7 @@ class HeldLines:
         self._add(kinds)
 
     def keep(self) -> None:
-        """Copy what was added last, whose buffers are about to change."""
+        """Copy the rows that were added last, because their buffers are about to change."""
         for parts in (self._line_batches, self._batches):
             if parts:
                 parts[-1] = copy_of(parts[-1])
