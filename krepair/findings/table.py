@@ -26,7 +26,7 @@ from krepair.fixes.dead_cleaner import cleaner_is_stalled
 from krepair.fixes.epochs import log_start_of
 from krepair.fixes.index import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
-from krepair.fixes.markers import MARKER_CLASSES, left_alone
+from krepair.fixes.markers.decide import MARKER_CLASSES, left_alone
 from krepair.fixes.missing_tails import kept_names
 from krepair.fixes.table import FIXES
 from krepair.formats.broker_version import Version, version_of

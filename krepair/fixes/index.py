@@ -18,7 +18,7 @@ from krepair.fixes.files import file_it_is_like, replaced
 from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
 from krepair.fixes.gate import Unsound, unsound_ranges, why_unsound
 from krepair.fixes.logs import Scanned, scan_item
-from krepair.fixes.markers import transaction_indexes_disagree
+from krepair.fixes.markers.decide import transaction_indexes_disagree
 from krepair.fixes.second_readings import SecondReading, verify_transaction_indexes
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.fixes.untouched import (

@@ -9,12 +9,12 @@ from typing import Final
 from krepair.checks.catalogue import Finding, counts
 from krepair.errors import UsageError
 from krepair.fixes.checkpoints import CHECKPOINTS
-from krepair.fixes.compact import COMPACT
+from krepair.fixes.compact.fix import COMPACT
 from krepair.fixes.epochs import EPOCHS
 from krepair.fixes.fix import Fix
 from krepair.fixes.index import INDEX
 from krepair.fixes.leftovers import LEFTOVERS
-from krepair.fixes.markers import MARKERS
+from krepair.fixes.markers.fix import MARKERS
 from krepair.fixes.recovery import RECOVERY
 from krepair.fixes.snapshots import SNAPSHOTS
 from krepair.fixes.tail import TAIL

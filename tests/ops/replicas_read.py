@@ -11,8 +11,8 @@ import pytest
 from krepair.engine.engine import Engine
 from krepair.errors import ExitCode
 from krepair.fixes import evidence as evidence_of
-from krepair.fixes import markers
 from krepair.fixes.evidence import NotKnownError, OtherReplicas, ReplicasToRead, read_others
+from krepair.fixes.markers import make as markers
 from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data

@@ -20,10 +20,10 @@ from krepair.engine.engine import InlineEngine
 from krepair.engine.items import ScanResult
 from krepair.errors import ExitCode, StalePlanError
 from krepair.fixes import evidence as evidence_module
-from krepair.fixes import markers
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
 from krepair.fixes.evidence import Folders, folders_of_others
+from krepair.fixes.markers import decide, make
 from krepair.fixes.staging import Staging, Work
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir import view as listings
@@ -176,7 +176,7 @@ class Calls:
 def test_plan_asks_once_or_twice_for_each_segment_which_of_its_markers_stay_for_other_replicas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = Calls(monkeypatch, markers, "held_between")
+    calls = Calls(monkeypatch, decide, "held_between")
     # once to find the segments that have such markers, once to scan these again
     expected = {("held_between", 2): 2 * (2 + 2), ("held_between", 6): 2 * (6 + 2)}
     assert calls.while_doing(planned_groups, tmp_path) == expected
@@ -200,7 +200,7 @@ def test_the_logs_of_other_replicas_are_read_once_to_decide_however_many_groups_
         run, plan = planned_groups(root, groups, keep="until-verified")
         assert run.apply(plan).exit_code is ExitCode.DONE
 
-    calls = Calls(monkeypatch, markers, "read_others")
+    calls = Calls(monkeypatch, make, "read_others")
     assert calls.while_doing(applied, tmp_path) == {("read_others", 2): 1, ("read_others", 6): 1}
 
 
@@ -253,7 +253,7 @@ def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one(
         assert left_in(root / "b1" / "t-0").markers == ()
 
     names = ("stage_inputs", "why_undecided")
-    calls = Calls(monkeypatch, markers, *names)
+    calls = Calls(monkeypatch, make, *names)
     assert calls.while_doing(applied, tmp_path) == {(name, size): 1 for name in names for size in (2, 6)}
 
 

@@ -16,7 +16,8 @@ import pytest
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError, StalePlanError
-from krepair.fixes import compact, compact_staging
+from krepair.fixes.compact import decide as compact
+from krepair.fixes.compact import make as compact_staging
 from krepair.fixes.replicas import parse_sides
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from krepair.commit.begin import StagedGroup, check_fresh
 from krepair.engine.items import Failed, Place, ScanItem, ScanResult
 from krepair.errors import KrepairError, StalePlanError
-from krepair.fixes.compact_originals import (
+from krepair.fixes.compact.originals import (
     Originals,
     check_readings,
     compacted_groups,
@@ -32,7 +32,7 @@ from krepair.fixes.compact_originals import (
 )
 from krepair.fixes.evidence import NotKnownError, OtherReplicas, Staged, prove_markers, rows_elsewhere
 from krepair.fixes.logs import entries_of, facts_at
-from krepair.fixes.markers import (
+from krepair.fixes.markers.make import (
     check_decisions,
     finish_groups,
     groups_of,
@@ -288,7 +288,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
             facts = [partition.facts[base] for base in partition.logs]
             others = read_others_now(work, partition.staging, facts, partition.place)
             policy = policy_now(work, partition.staging, facts, others)
-            inputs.append((partition, _compaction_input(work, partition, facts, policy, others)))
+            inputs.append((partition, compaction_input(work, partition, facts, policy, others)))
     if not inputs:
         return
     prepared = prepare(work.engine, [job for _, job in inputs], work.scratch.path)
@@ -313,7 +313,7 @@ def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
                 check_readings(partition.staging, partition.prepared, partition.readings)
 
 
-def _compaction_input(
+def compaction_input(
     work: Work,
     partition: _Partition,
     facts: Sequence[SegmentFacts],

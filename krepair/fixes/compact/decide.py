@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding, Severity
-from krepair.engine.choice import WorkKind
 from krepair.engine.items import Failed
 from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context, place_of
@@ -16,24 +15,16 @@ from krepair.fixes.dead_cleaner import has_cleaner_entry, waiting_segments
 from krepair.fixes.evidence import (
     OTHERS,
     NotKnownError,
-    evidence_of,
-    find_evidence,
     forget_logs,
     rows_elsewhere,
-    with_bytes,
 )
-from krepair.fixes.fix import Compacted, Fix, Proposal, Purpose
 from krepair.fixes.logs import Scanned, scan_item
-from krepair.fixes.markers import (
+from krepair.fixes.markers.decide import (
     COMPACT_RESULT,
     KeyFacts,
     left_by_a_start,
-    notes_of,
     policy_or_left,
-    rewrite_of,
 )
-from krepair.fixes.second_readings import SecondReading
-from krepair.fixes.staging import Staging, Work
 from krepair.fixes.untouched import cannot_compact
 from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
 from krepair.formats.words import count_text
@@ -54,95 +45,10 @@ if TYPE_CHECKING:
 _SCRATCH_COMMAND = Next.of("plan", LOG_DIR, "--fix", "compact", "--scratch", "DIR", out=PLAN)
 
 
-class Compact(Fix):
-    """Fix ``compact``, which rewrites segments with the last record of each key."""
-
-    name = "compact"
-    reads_logs = True
-    work = WorkKind.KEYS
-    after = ("leftovers",)
-    previews = True
-    asks_others = True
-    takes = (
-        "__consumer_offsets, __transaction_state, and topics whose own configuration (--topic-config FILE) says "
-        "cleanup.policy=compact"
-    )
-
-    def wants(self, context: Context, partition: Partition) -> bool:
-        """Return whether to take a partition; if none was named, only topics whose own settings let keys go."""
-        options = context.options
-        if options.topics or options.partitions or partition.unreadable:
-            return True
-        return not _not_asked_for(partition, context.settings.topic(partition.topic))
-
-    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Decide on each partition; one failure never stops the others. ``check`` reads no keys."""
-        if purpose == "check":
-            return
-        left_alone = {analysis.partition.folder: _why_skipped(analysis) for analysis in analyses}
-        keys = _read_logs_and_keys(
-            context, [analysis for analysis in analyses if left_alone[analysis.partition.folder] is None]
-        )
-        find_evidence(
-            context,
-            [analysis.partition for analysis in analyses if left_alone[analysis.partition.folder] is None],
-        )
-        able: list[tuple[PartitionAnalysis, CompactionInput]] = []
-        for analysis in analyses:
-            reason = left_alone[analysis.partition.folder]
-            job = reason or _compaction_input(context, analysis, keys.get(analysis.partition.folder, {}))
-            if isinstance(job, Skipped):
-                analysis.put(COMPACT_RESULT, job)
-            else:
-                able.append((analysis, job))
-        _decide(context, able)
-
-    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return KR108, KR109, and the segments that are rewritten."""
-        findings = (*_waiting(context, analysis), *_load_stops(context, analysis))
-        decided = analysis.result(COMPACT_RESULT)
-        if decided is None:
-            return Proposal(findings)
-        if isinstance(decided, Skipped):
-            return Proposal(
-                findings, left=decided, left_note=f"its keys are left alone ({decided.code}): {decided.why}"
-            )
-        decision, sources = decided.compaction.decision, decided.compaction.sources
-        before = sum(source.file_bytes for source in sources.values())
-        evidence = evidence_of(context, analysis.partition)
-        return Proposal(
-            findings,
-            changes=tuple(
-                rewrite_of(analysis, _with_keys(group, sources)) for group in _changed(decided.compaction)
-            ),
-            notes=notes_of(decision),
-            compacted=Compacted(
-                decision,
-                with_bytes(evidence, decision, decided.compaction.horizons, before),
-                _keys(decided, before),
-            ),
-        )
-
-    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Write what stays; the decisions are made again, and the result is proven against all sources."""
-        from krepair.fixes.compact_staging import stage_compacted_groups
-
-        stage_compacted_groups(work, stagings)
-
-    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Yield readings of every batch and index entry that is new; with originals, of every record and key."""
-        from krepair.fixes.compact_staging import verify_compacted_groups
-
-        return verify_compacted_groups(work, staging)
-
-
-COMPACT = Compact()
-
-
-def _waiting(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
+def waiting_findings(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield KR108 where a cleaner makes no progress and the topic's own configuration lets keys go."""
     partition, view = analysis.partition, context.view
-    if partition.unreadable or _why_skipped(analysis) is not None:
+    if partition.unreadable or why_skipped(analysis) is not None:
         return
     waiting = waiting_segments(view, analysis, context.options.now_ms)
     size = sum(segment.log.size for segment in waiting)
@@ -160,7 +66,7 @@ def _waiting(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]
         )
 
 
-def _load_stops(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
+def coordinator_load_findings(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield KR109 where a transaction coordinator does not reach the end of its log."""
     if analysis.partition.topic != TRANSACTIONS_TOPIC or analysis.is_read_only:
         return
@@ -187,19 +93,19 @@ def _load_stops(context: Context, analysis: PartitionAnalysis) -> Iterator[Findi
         )
 
 
-def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
+def why_not_asked_for(partition: Partition, settings: TopicSettings) -> str:
     policy = next(setting for setting in settings.settings if setting.key == "cleanup.policy")
     return not_asked_for(partition.topic, policy.value, policy.source)
 
 
-def _why_skipped(analysis: PartitionAnalysis) -> Skipped | None:
+def why_skipped(analysis: PartitionAnalysis) -> Skipped | None:
     """Return why a partition is not compacted by key, whatever its log holds; None if nothing forbids it."""
     partition, settings = analysis.partition, analysis.settings
-    why = "" if partition.unreadable else _not_asked_for(partition, settings)
+    why = "" if partition.unreadable else why_not_asked_for(partition, settings)
     return Skipped("not-asked", why) if why else cannot_compact(partition, settings)
 
 
-def _read_logs_and_keys(
+def read_logs_and_keys(
     context: Context, analyses: Sequence[PartitionAnalysis]
 ) -> dict[str, dict[int, KeysResult]]:
     """Scan the logs that were not read yet, and find the keys of all but the active ones in the same reading.
@@ -253,7 +159,7 @@ def _secret(partition: Partition) -> bytes:
     return secret_of(f"{log.name} {log.size} {log.mtime_ns}" for log in logs)
 
 
-def _compaction_input(
+def compaction_input(
     context: Context, analysis: PartitionAnalysis, keys: Mapping[int, KeysResult]
 ) -> CompactionInput | Skipped:
     from krepair.rewrite.compaction.partitions import CompactionInput
@@ -271,7 +177,7 @@ def _compaction_input(
             elsewhere = rows_elsewhere(context.engine, others, secret, context.scratch.path)
         except NotKnownError as error:
             forget_logs(context, analysis.partition, str(error))
-            return _compaction_input(context, analysis, keys)
+            return compaction_input(context, analysis, keys)
     return CompactionInput(
         place,
         analysis.segments,
@@ -282,7 +188,7 @@ def _compaction_input(
     )
 
 
-def _decide(context: Context, able: Sequence[tuple[PartitionAnalysis, CompactionInput]]) -> None:
+def decide_keys(context: Context, able: Sequence[tuple[PartitionAnalysis, CompactionInput]]) -> None:
     if not able:
         return
     from krepair.rewrite.compaction.partitions import decide_compaction, prepare, scratch_bytes_at_most
@@ -292,7 +198,7 @@ def _decide(context: Context, able: Sequence[tuple[PartitionAnalysis, Compaction
     for (analysis, job), outcome in zip(able, outcomes, strict=True):
         needs = scratch_bytes_at_most([job])
         if not isinstance(outcome, Skipped):
-            changed = _changed(outcome)
+            changed = changed_groups(outcome)
             outcome = left_by_a_start(context, analysis, job.policy, outcome.decision, changed) or outcome
         if isinstance(outcome, Skipped):
             analysis.put(COMPACT_RESULT, _with_advice(outcome, needs))
@@ -300,7 +206,7 @@ def _decide(context: Context, able: Sequence[tuple[PartitionAnalysis, Compaction
             analysis.put(COMPACT_RESULT, KeyFacts(outcome, needs))
 
 
-def _changed(compaction: Compaction) -> list[GroupDecision]:
+def changed_groups(compaction: Compaction) -> list[GroupDecision]:
     """Return the groups that are rewritten."""
     return [
         group for group in compaction.decision.groups if group.sources[0].base_offset in compaction.changed
@@ -315,12 +221,12 @@ def _with_advice(reason: Skipped, needs: int) -> Skipped:
     return Skipped("scratch", f"{reason.why}; {room}", _SCRATCH_COMMAND)
 
 
-def _with_keys(group: GroupDecision, keys: Mapping[int, CompactedSource]) -> GroupDecision:
+def group_with_keys(group: GroupDecision, keys: Mapping[int, CompactedSource]) -> GroupDecision:
     sources = (replace(source, compacted=keys[source.base_offset]) for source in group.sources)
     return GroupDecision(tuple(sources), group.last_offset)
 
 
-def _keys(decided: KeyFacts, bytes_before: int) -> KeyCompaction:
+def keys_of(decided: KeyFacts, bytes_before: int) -> KeyCompaction:
     """Return the figures of a partition's key compaction."""
     compaction = decided.compaction
     total = compaction.total

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from krepair.commit.begin import grown
 from krepair.engine.items import LogsItem, Place
 from krepair.errors import StalePlanError
-from krepair.fixes.markers import high_watermark_of
+from krepair.fixes.markers.decide import high_watermark_of
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.formats.offset_set import OffsetSetError, of_text

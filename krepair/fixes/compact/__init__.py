@@ -1,0 +1,1 @@
+"""Fix ``compact``: the last record of each key stays."""

@@ -1,0 +1,1 @@
+"""Fix ``markers``: transaction markers and emptied batches that nobody needs go."""
