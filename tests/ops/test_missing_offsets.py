@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from krepair.ops.room import removable
 
 from krepair.checks.catalogue import Severity, counts
 from krepair.errors import ExitCode

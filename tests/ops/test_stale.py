@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from krepair.commit.reports import ApplyReport
 from krepair.errors import ExitCode, RefusedError
 from krepair.fixes import order
-from krepair.fixes.logs import read_last_logs
+from krepair.fixes.logs import read_active_segments
 from krepair.formats.producer_snapshot import ProducerEntry
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
@@ -522,9 +522,9 @@ def test_active_segments_are_read_again_only_where_one_is_another(
 
     def reading(context: object, analyses: object) -> object:
         read.append(len(analyses))  # type: ignore[arg-type]
-        return read_last_logs(context, analyses)  # type: ignore[arg-type]
+        return read_active_segments(context, analyses)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(order, "read_last_logs", reading)
+    monkeypatch.setattr(order, "read_active_segments", reading)
     stopped.apply(plan)
     undo(plan, stopped.options)
     assert read == []
