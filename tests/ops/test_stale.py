@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.commit.reports import ApplyReport
+from krepair.engine.engine import Engine
 from krepair.errors import ExitCode, RefusedError
 from krepair.fixes import order
 from krepair.fixes.logs import read_active_segments
 from krepair.formats.producer_snapshot import ProducerEntry
+from krepair.logdir.values import Partition
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
@@ -520,9 +523,9 @@ def test_active_segments_are_read_again_only_where_one_is_another(
     plan = stopped.plan()
     read: list[int] = []
 
-    def reading(context: object, analyses: object) -> object:
-        read.append(len(analyses))  # type: ignore[arg-type]
-        return read_active_segments(context, analyses)  # type: ignore[arg-type]
+    def reading(view: Any, engine: Engine, partitions: Sequence[Partition], analyses: Any) -> object:
+        read.append(len(partitions))
+        return read_active_segments(view, engine, partitions, analyses)
 
     monkeypatch.setattr(order, "read_active_segments", reading)
     stopped.apply(plan)
