@@ -589,7 +589,8 @@ def _ways_back(context: PageContext, changes: Sequence[Change]) -> Iterator[_Row
         yield _Row("No undo", f"{_of_all(never, changes)}: {never[0].undo.why}")  # type: ignore[union-attr]
     if len(freed) + len(never) < len(changes) and context.lack is None:
         undo = typable(Next.of("undo", context.path))
-        way = f"{undo}, with the broker stopped, until purge: every byte comes back"
+        what = "every byte of the rest" if freed or never else "every byte"
+        way = f"{undo}, with the broker stopped, until purge: {what} comes back"
         yield _Row("Undo", f"{way}. It needs a few free blocks; {_AFTER_A_START}", _STAYS, way)
 
 

@@ -20,7 +20,7 @@ from krepair.commit.kept import kept_originals
 from krepair.commit.ready import is_root, targets_of
 from krepair.errors import KrepairError, RefusedError
 from krepair.formats.filenames import private_folder
-from krepair.formats.words import count_text, names_text
+from krepair.formats.words import count_text, few
 from krepair.logdir.space import VolumeSpace, read_space, settled_space
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
@@ -43,9 +43,11 @@ from krepair.plan.short import DiskObservation
 from krepair.plan.space import ExtraSpace, without_undo
 from krepair.plan.view import bytes_text, bytes_words, size_text
 
+_OTHER_DISK: Final = "/OTHER-DISK"
 _AWAY: Final = (
-    "krepair finds nothing here that can be removed without loss. Copy {} to another disk, and remove {} here: "
-    "docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen while you do"
+    "krepair finds nothing here that can be removed without loss. Copy {} to a folder of another disk: the first "
+    "command below removes what has an equal copy. No broker may start before it is back: "
+    "docs/runbooks/reclaim-a-full-disk.md. Then"
 )
 
 
@@ -153,14 +155,26 @@ def _advice(
     least, every = _amount(lack.bytes, lack.files), _amount(lack.all_bytes, lack.all_files)
     short = f"At least {least} more have to be free here"
     short += "." if least == every else f" before one partition fits, {every} before all of this does."
-    safe = [f"What can safely go: {removable_files.text}." for removable_files in could] or [
-        f"{_away(plan, lack)}."
-    ]
+    safe = [f"What can safely go: {removable_files.text}. Then" for removable_files in could]
     commands = [removable_files.command for removable_files in could]
-    return (short, *safe, "Then make the plan again with --keep auto."), (*dict.fromkeys(commands), again)
+    if not could:
+        folders = _to_copy_away(plan, lack)
+        safe, commands = [_AWAY.format(few(folders))], [copied_away(plan.log_dir, folders)]
+    return (
+        short,
+        f"{' '.join(safe)} make the plan again with --keep auto.",
+    ), (*dict.fromkeys(commands), again)
 
 
-def _away(plan: Plan, lack: Shortage) -> str:
+def copied_away(log_dir: str, folders: Sequence[str]) -> Next:
+    """Return the command that copies folders to another disk, and removes each that has an equal copy there."""
+    disk = _OTHER_DISK
+    copy = f'cp -a "./$f" {disk}/ && sync -f {disk} && diff -r "./$f" "{disk}/$f" && rm -r "./$f"'
+    names = shlex.join(folders)
+    return Next.by_hand(f"(cd {shlex.quote(log_dir)} && for f in {names}; do {copy}; done)")
+
+
+def _to_copy_away(plan: Plan, lack: Shortage) -> list[str]:
     """Return which partitions to copy away until one of the others fits: the fewest."""
     size, files, folders = 0, 0, list[str]()
     for partition in sorted(plan.partitions, key=lambda partition: -partition.log_bytes_before):
@@ -168,7 +182,7 @@ def _away(plan: Plan, lack: Shortage) -> str:
             break
         size, files = size + partition.log_bytes_before, files + len(partition.files)
         folders.append(partition.folder)
-    return _AWAY.format(names_text(folders), "it" if len(folders) == 1 else "them")
+    return folders
 
 
 def _amount(size: int, files: int) -> str:

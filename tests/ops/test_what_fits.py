@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from krepair.plan.model import ChangeLines, Plan, Room
 from krepair.plan.planfile import dumps, loads
 from krepair.plan.short import DiskObservation
 from krepair.plan.space import plan_copy_bytes
-from krepair.start.room import observe
+from krepair.start.room import copied_away, observe
 from tests.builders import NOW_MS
 from tests.ops.disk_scene import MIB, open_dir
 from tests.ops.full_disks import BLOCK, file_system, fill
@@ -221,3 +222,17 @@ def test_the_copy_counts_with_what_it_takes_and_no_more(unclean: Path) -> None:
     (copy,) = {path.stat().st_ino: path for path in unclean.glob("*/krepair~*/plan")}.values()
     assert copy.stat().st_size <= plan_copy_bytes(plan) <= copy.stat().st_size + 2 * BLOCK
     assert replace(plan, partitions=tuple(plan.changing)) == loads(copy.read_bytes(), "p")
+
+
+def test_the_copy_that_is_printed_removes_only_what_has_an_equal_copy(tmp_path: Path) -> None:
+    log_dir, disk = tmp_path / "a log dir", tmp_path / "disk"
+    for folder in ("-t-0", "u-1"):
+        (log_dir / folder).mkdir(parents=True)
+        (log_dir / folder / "x.log").write_bytes(folder.encode())
+    disk.mkdir()
+    (disk / "u-1").mkdir()
+    (disk / "u-1" / "other").touch()
+    typed = str(copied_away(str(log_dir), ["-t-0", "u-1"])).replace("/OTHER-DISK", str(disk))
+    subprocess.run(["sh", "-c", typed], check=False, capture_output=True)
+    assert [path.name for path in log_dir.iterdir()] == ["u-1"]
+    assert (disk / "-t-0" / "x.log").read_bytes() == b"-t-0"
