@@ -1,1 +1,1 @@
-"""One module for each ``--fix``: what it looks at, the findings it makes of that, and the changes it plans."""
+"""The fixes: for each ``--fix``, the findings that it reports, the changes that it plans, and how these are made."""

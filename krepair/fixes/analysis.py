@@ -1,7 +1,6 @@
-"""Analysis of one partition: the facts of its logs, and one typed value for the result of each analysis step.
+"""Results of analyzing one partition: the facts of its logs, and a value for each fix that has examined it.
 
-A step belongs to a fix or to the forecast of the next start. It owns its ``ResultKey``, and nobody else stores a value
-under it.
+Each fix, and the forecast of the next start, stores its result under a ``ResultKey`` of its own; others may read it.
 """
 
 from __future__ import annotations

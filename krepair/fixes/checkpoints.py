@@ -54,10 +54,10 @@ _FEW = 3
 
 
 class CheckpointFacts(NamedTuple):
-    """One checkpoint file of the root and what it should contain.
+    """One checkpoint file of the root, and the entries that it should have.
 
     Attributes:
-        mended: the entries that the file should have.
+        mended: entries that the file should have.
         left: reason why the file is not replaced, or empty.
     """
 
@@ -174,7 +174,7 @@ class Checkpoints(Fix):
 
 
 def held_entries(gone: Iterable[MissingTail], accepted: Collection[str]) -> frozenset[str]:
-    """Return the folders whose recovery point and high watermark stay as they are.
+    """Return the folders whose recovery point and high watermark must not be lowered yet.
 
     These entries are the only evidence of a lost log tail, so they stay until a person consents to the loss.
     """
@@ -204,7 +204,7 @@ def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
     made, path = with_entries(data, change.lines), staging.folder.at(change.name)
     if made is None:
         raise StalePlanError(f"{path}: its lines are not those that the plan changes")
-    # Entries past the log end are decided again, from the logs as they are now: apply may have changed them.
+    # Entries past the log end are determined again from the present logs, which apply may have changed.
     mended = repair_offsets(KIND_OF[change.name], decode_offsets(data), log_ends(work.view, work.engine))
     if not set(change.lines) <= set(changed_entries(mended.before, mended.entries)):
         raise StalePlanError(f"{path}: the entries, decided again, are not those of the plan")
@@ -355,7 +355,7 @@ def absent_text(absent: Mapping[Key, int]) -> str:
 
 
 def moved_away(checkpoints: Sequence[CheckpointFacts]) -> str:
-    """Return a warning where entries name partitions that are not here; empty where none does."""
+    """Return a warning if entries name partitions that are not here; else empty."""
     absent = absent_partitions(checkpoints)
     if not absent:
         return ""

@@ -1,4 +1,4 @@
-"""Context of every analysis step: one log directory, settings and options, and the engine that runs the jobs."""
+"""What every fix gets for its analysis: the log directory, settings, options, other brokers, and the engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from krepair.rules.evidence import Evidence
 
 DIRECTORY_ID_SINCE: Final = "3.7.0"
 TIERED_SINCE: Final = (3, 6, 0)
-"""KIP-405."""
+"""First version with tiered storage (KIP-405)."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class OtherDirs:
     Attributes:
         views: the directories that were read.
         unknown: reason why the list of directories is unknown, or empty.
-        unsaid: True if nobody named any directory or said that there is none.
+        unsaid: True if no option names any directory or states that there is none.
         unread: reason why a named directory could not be read as one of this broker's, or empty.
     """
 
@@ -53,7 +53,7 @@ class Context:
         cluster: cluster state that ``--cluster`` names, None if the option is not given.
         sides: broker -> its log directories, for the other brokers that ``--replicas`` names.
         own_dirs: this broker's other log directories, from ``--replicas`` or ``--config``.
-        evidence: folder -> what is known of the other replicas, for partitions whose fix asked for it.
+        evidence: folder -> evidence about the other replicas, for partitions whose fix needs it.
         own_metadata: this broker's metadata logs: beside the partitions, and where ``--config`` puts them.
         readable_by: releases that can read this broker's log directories; empty if not determined.
     """

@@ -1,4 +1,4 @@
-"""Signs that the cleaner of a partition has stalled, so that its keys wait to be compacted."""
+"""Decides whether the log cleaner makes no progress on a partition, by its checkpoint and segments."""
 
 from __future__ import annotations
 

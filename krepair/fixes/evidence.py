@@ -1,7 +1,8 @@
-"""Evidence about the other replicas of a partition: which there are, what stays here for them, and the proof of it.
+"""Evidence about the other replicas of a partition, for ``markers`` and ``compact``.
 
-The plan decides, and ``apply`` decides again by the same rules; before any swap a third reading asks the opposite
-question (``krepair.replicas.evidence_check``).
+It says which other replicas there are, and which markers and tombstones must stay for them. The plan decides, and
+``apply`` decides again by the same rules. Before any segment is swapped in, ``krepair.replicas.evidence_check``
+searches the other replicas for data that needs a removed marker.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from krepair.rewrite.compaction.rows import RowFile
 
 _Logs = tuple[tuple[ReplicaLog, ...], tuple[int, ...]]
-"""Logs of the other replicas, and the brokers for which only a person vouches that all log directories were read."""
+"""Logs of the other replicas, and the brokers of which only the operator states that all log directories were read."""
 Clusters = tuple[ClusterView | None, tuple[ClusterView, ...]]
 """State of the cluster that ``--cluster`` names, and the metadata logs of this broker."""
 
@@ -94,7 +95,7 @@ def read_clusters(options: Options, view: LogDir) -> Clusters:
 
 
 def read_metadata(view: LogDir, folders: Iterable[str]) -> tuple[ClusterView, ...]:
-    """Read the metadata logs of a broker as far as they are readable; nobody asked for them, so errors are skipped.
+    """Read the metadata logs of a broker. Unreadable ones are skipped, since no option names them.
 
     Args:
         view: the log directory; the log beside its partitions is one of them.
@@ -137,7 +138,7 @@ def _searched_dirs(context: Context) -> tuple[SearchedDir, ...]:
 
 
 def evidence_of(context: Context, partition: Partition) -> Evidence:
-    """Return the evidence about the other replicas of one partition: the strongest kind, worked out once."""
+    """Return the evidence about the other replicas of one partition, of the strongest kind; it is determined once."""
     find_evidence(context, [partition])
     return context.evidence[partition.folder]
 
@@ -172,7 +173,7 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
 
 
 def forget_logs(context: Context, partition: Partition, why: str) -> None:
-    """Drop the logs of other replicas that turned out to prove nothing: everything stays."""
+    """Replace the evidence of a partition whose other logs prove nothing: all markers and tombstones stay."""
     context.analysis(partition).put(OTHERS, None)
     context.evidence[partition.folder] = Evidence(kind="none", why=why)
 
@@ -299,7 +300,7 @@ def _cluster_evidence(context: Context, partition: Partition, folders: Folders) 
 
 
 def _evidence_without_logs(context: Context, why: str) -> Evidence:
-    """Return the evidence that counts where nothing is known of the other replicas."""
+    """Return the evidence for a partition of whose other replicas nothing is known."""
     if context.options.as_broker:
         return Evidence(kind="as-broker", why="--as-broker: by time alone, as a broker's cleaner would")
     return Evidence(kind="none", why=why)
@@ -405,7 +406,7 @@ def with_bytes(
         evidence: evidence of the partition.
         decision: decision on the markers of the partition.
         tombstones: effect of each horizon on tombstones.
-        file_bytes: bytes of the logs of the span, where records go by key; -1 where none do.
+        file_bytes: bytes of the logs in the cleanable range if records go by key; -1 if none do.
     """
     after = {choice.name: choice.log_bytes_after for choice in decision.horizons}
     chosen = next((choice.name for choice in decision.horizons if choice.chosen), cleanable_ranges.NONE)
@@ -436,7 +437,7 @@ Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
 
 
 class NotKnownError(Exception):
-    """Reason why the other replicas of a partition are unknown, so that everything has to stay."""
+    """Reason why the other replicas of a partition are unknown, so that markers and tombstones must stay."""
 
 
 @dataclass(frozen=True)

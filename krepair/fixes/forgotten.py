@@ -1,10 +1,10 @@
-"""Transactions that a snapshot keeps open and the log has forgotten: the log is asked about each.
+"""Finds stale open transactions: those that a producer snapshot has open although they have ended (KR505).
 
-A cleaner removes data only below the last stable offset, so only of transactions that have ended; and it removes the
-end of a transaction after its data. A snapshot from between the two stays as it is. If the log still begins at or below
-the transaction's first offset, and holds no batch of its producer from there on, the transaction has ended. Any batch
-of the producer rules it out, also an emptied one of data; only an emptied control batch says nothing. So does a segment
-that is missing: a cleaner takes none.
+A cleaner removes data only below the last stable offset, so only of transactions that have ended, and it removes the
+marker after the data. A snapshot from before the marker still has the transaction open. If the log begins at or below
+the transaction's first offset, but has no batch of the producer from there on, the transaction is stale. Any batch of
+the producer rules that out, even a data batch without records; only a control batch without its record proves nothing.
+A missing segment also rules it out, since a cleaner never removes whole segments.
 
 Source: ``Cleaner.checkBatchRetention``, ``CleanedTransactionMetadata``, ``LogCleanerManager.cleanableOffsets`` (2.2.1,
 3.9.2).
@@ -25,7 +25,7 @@ from krepair.rules.model import SegmentFacts
 
 
 class Open(NamedTuple):
-    """A transaction that a snapshot has open."""
+    """Transaction that a producer snapshot has open."""
 
     producer_id: int
     first_offset: int
@@ -45,12 +45,12 @@ class ScanFrom(NamedTuple):
 
 
 class OpenTransactions:
-    """The open transactions of one partition's snapshots, asked about segment by segment.
+    """Search for the batches of open transactions of one partition's snapshots, segment by segment.
 
     Args:
         bases: base offsets of its segments, ascending.
         known: facts of whole segments, by base offset.
-        is_readable: tells if the facts of a segment cover all its batches.
+        is_readable: function that returns whether the facts of a segment cover all its batches.
         gaps: reasons for offsets that no segment has; a missing segment may hold a batch of the transaction.
     """
 
@@ -69,7 +69,7 @@ class OpenTransactions:
         self.forgotten: set[Open] = set()
 
     def ask(self, transaction: Open) -> None:
-        """Ask about a transaction that does not begin below the log."""
+        """Add a transaction, which must not begin below the log."""
         self._pending[transaction] = self._first(transaction)
 
     def take(self, part: ScanFrom, facts: SegmentFacts | None) -> None:
@@ -81,7 +81,7 @@ class OpenTransactions:
             self._facts[part] = facts
 
     def wanted(self) -> list[ScanFrom]:
-        """Decide as far as the facts reach, and return the parts to scan next; empty if all is decided."""
+        """Decide on transactions by the known facts; return the parts to scan next, empty if all are decided."""
         parts: dict[int, ScanFrom] = {}
         for transaction in list(self._pending):
             part = self._advance(transaction)

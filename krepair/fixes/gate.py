@@ -2,8 +2,8 @@
 
 These parts must be sound, by fix:
 
-* ``epochs``: the offsets of the batches from which a line is derived. A file that ends a start is built from its own
-  lines.
+* ``epochs``: the offsets of the batches from which an entry is derived. A file that makes a start fail is rebuilt from
+  its own entries.
 * ``index``, for a ``.txnindex``: the log from the first offset of each transaction whose entry changes to its marker.
 * ``snapshots``, for a stale open transaction: no segment is missing from its first offset on.
 * ``markers`` and ``compact``: every batch below the log end that the start finds, and no segment is missing there.
@@ -118,7 +118,7 @@ def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], setti
     log_start = view.log_start.offsets.get(partition.key, 0)
     has_line = partition.key in view.cleaner.offsets
     return Gaps(
-        # A line tells of compaction only where the policy is not known: that of a topic without it may be an old one.
+        # The cleaner's entry counts only if the policy is unknown: a topic that is not compacted may have an old entry.
         compacts=settings.compacts or (has_line and not settings.policy_is_known),
         cleaned=view.cleaner.offsets.get(partition.key, log_start),
         orphans=tuple(sorted({base for base in orphans if base is not None})),

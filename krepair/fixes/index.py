@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 TRANSACTION_INDEXES_RESULT: ResultKey[TxnResult | Failed] = ResultKey("transaction indexes")
 _REPLAYED = -1
-"""Stands for a base offset, as one replay of the partition builds all of its transaction indexes."""
+"""Value in place of a base offset for transaction indexes, all of which one replay of the partition builds."""
 INDEXES: Final = Kind(
     "indexes", "size, digest and attributes against the plan, and its entries against the log"
 )
@@ -86,7 +86,7 @@ class Index(Fix):
         return mode == "regenerate" and bool(partition.segments)
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the former."""
+        """Examine the indexes of each segment in one job, then the transaction indexes; ``check`` did the former."""
         depth: Depth = "check"
         touched = partitions_to_analyze(analyses, purpose)
         if purpose == "plan":
@@ -182,7 +182,7 @@ def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
 
 
 def served_together(items: Sequence[RepairItem]) -> list[RepairItems]:
-    """Return the files of a partition in groups, each of which takes one reading of a log."""
+    """Group the files of a partition, so that one reading of a log rebuilds all files of a group."""
     from krepair.rewrite.indexes.segment import RepairItems
 
     groups: dict[int, list[RepairItem]] = {}
@@ -244,7 +244,7 @@ def transaction_indexes_of(analysis: PartitionAnalysis) -> TxnResult | Failed:
 def inspect_indexes(
     context: Context, analyses: Sequence[PartitionAnalysis], depth: Depth, *, trim_active: bool = False
 ) -> None:
-    """Look at the offset and time indexes of partitions in one job.
+    """Examine the offset and time indexes of partitions in one job.
 
     Padding in the indexes of the active segment is normal and stays, unless ``trim_active``. A ``recovery`` in the same
     plan closes that segment and rebuilds its indexes itself, as they must then hold all entries; they are skipped here.
@@ -321,7 +321,7 @@ def read_logs_and_indexes(
     *,
     trim_active: bool = False,
 ) -> None:
-    """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
+    """Scan every segment and examine its indexes in the same reading, since a log may be larger than memory."""
     from krepair.rewrite.indexes.segment import InspectSwapItem, inspect_with_swaps
 
     readable = [analysis for analysis in analyses if not analysis.partition.unreadable]
@@ -444,7 +444,7 @@ def index_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
 
 
 def _zeros(file: FileRef | None, position: int) -> int:
-    """Return the bytes of zeros behind a time index's entries; 0 if they do not begin at one position."""
+    """Return the number of zero bytes after a time index's entries; 0 if they do not begin at one position."""
     return file.size - position if file is not None and position >= 0 else 0
 
 

@@ -1,4 +1,4 @@
-"""Fix ``leftovers``: find files that brokers left behind in partition folders, and plan what becomes of them."""
+"""Fix ``leftovers``: finds files that an interrupted broker left in partition folders; completes or removes them."""
 
 from __future__ import annotations
 

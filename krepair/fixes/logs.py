@@ -1,4 +1,4 @@
-"""Read the logs of partitions, once for all fixes: as they are, and as they will be after the proposed changes."""
+"""Scans of partitions' logs for all fixes: as the logs are, and as they will be after the proposed changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas that still have what a plan removes from a log; the plan names them if ``--replicas`` gives directories."""
+"""Finds the replicas that still have what a plan removes from a log, if ``--replicas`` names their directories."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def missing_tails_in(view: LogDir, folders: Collection[str]) -> tuple[MissingTai
             try:
                 end = _end_by_headers(partition) if partition.has_an_end else None
             except OSError:
-                end = None  # whoever reads it whole says so
+                end = None  # the scan of the whole log reports the error
             ends[partition.key] = end
     return missing_tails(view, ends)
 

@@ -1,4 +1,4 @@
-"""Simulate the next start of each partition, in one place for every fix and for the forecast.
+"""The next start of each partition, for every fix and for the forecast.
 
 A start is simulated only where files are wrong. Otherwise its result is known: it reads the unflushed segments, and
 changes nothing.
@@ -248,7 +248,7 @@ class _Files:
 
     @property
     def is_told(self) -> bool:
-        """True if the start can be simulated, and all that its result depends on is known or needs only a few reads."""
+        """True if the start can be simulated: all that its result depends on is known, or needs only a few reads."""
         is_known = self._clean or bool(self._facts) or not self._parts
         return is_known and _can_be_simulated(self._analysis)
 

@@ -1,7 +1,8 @@
-"""Choose the order of commit and whether it needs the fence, for a new plan and again right before it is applied.
+"""The choice of the order of commit (P1 or P2), and of whether it needs the recovery guard.
 
-The choice depends on the active segments of all partitions, which a broker may have written to since. The plan holds a
-digest of their sizes and times; where the digest is still the same, no segment is read again.
+It is made for a new plan, and again right before the plan is applied, because it depends on the active segments of all
+partitions, to which a broker may have written since. The plan has a digest of their sizes and times: if that is the
+same, no segment is read again.
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, acti
     return not (active and (not view.clean_shutdown or is_torn_tail(path, facts.summary)))
 
 
-# -- pure: which order, and whether with the fence
+# -- pure functions: the order, and whether with the recovery guard
 
 
 class DamagedSegment(NamedTuple):

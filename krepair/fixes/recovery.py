@@ -196,7 +196,7 @@ def refuse_standing_fences(view: LogDir) -> None:
 
 
 def _look_at_gain(context: Context, analysis: PartitionAnalysis) -> None:
-    """Store, for ``check``, how many bytes a start would read without need; everything was read already."""
+    """Store, for ``check``, how many bytes of a start's reading the fix would save; all files were read already."""
     range_ = Range(context, analysis)
     if (
         range_.left is None
@@ -235,7 +235,7 @@ def _few(names: Sequence[str]) -> str:
     return f"{text} and {more:,} more" if more > 0 else text
 
 
-# -- look: each step takes all partitions, so that what the engine reads of them is read together
+# -- analysis: each step takes all partitions, so that the engine reads them in one job
 
 
 class Recovered(NamedTuple):
@@ -323,7 +323,7 @@ class Range:
         return self.before > (0 if self.roll else self.part.partition.segments[-1].log.size)
 
     def leave(self, code: str, text: str, fix: str = "") -> None:
-        """Skip the partition, unless it has a reason already."""
+        """Skip the partition for this reason, unless it is already skipped for another."""
         self.left = self.left or skip_until_fixed(code, text, fix)
 
     @property

@@ -1,7 +1,7 @@
-"""Replicas of partitions: the brokers named on the command line, their log directories, and the logs in them.
+"""Reading of the replicas of other brokers, for ``compare``, ``facts`` and the evidence of ``plan``.
 
-``compare``, ``facts`` and the evidence of ``plan`` all read replicas here. A log that changes while it is read is read
-again; of a running broker's log only the part counts that cannot change any more.
+It parses the brokers on the command line, lists their log directories, and reads the logs in them. A log that changes
+while it is read is read again; if its broker runs, only the part that cannot change any more counts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from krepair.replicas.facts import FactsFile, FactsLog
 
 TRIES: Final = 3
-"""Number of readings of a replica whose files change while it is read."""
+"""Largest number of readings of a replica whose files change while it is read."""
 _SWAP_S: Final = 0.3
 """Pause in seconds after which a running broker has mostly put its new segments in place."""
 _FORM: Final = "expected ID=LOGDIR, ID=LOGDIR,LOGDIR or ID=FACTS, as 1=/mnt/b1/kafka or 3=b3.facts"
@@ -53,7 +53,7 @@ _SECRET_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
 
 
-# -- brokers as typed
+# -- brokers on the command line
 
 
 class Side(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
-"""Segments without the records that go by key: written on the engine, decided again, finished, and proven.
+"""Staging of key compaction at ``apply``: write the new segments, decide again, build indexes, and verify.
 
-A group may hold the last record of a key whose older ones lie in other groups. So everything is worked out from all
-originals of the partition, also where an interrupted apply has committed some groups: theirs are read where they are
-kept.
+One group may hold the last record of a key whose older records are in other groups. So every decision needs all
+original logs of the partition. If an interrupted ``apply`` has committed some groups, their originals are read from the
+backups.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class _Partition:
 
     Attributes:
         staging: staging of the partition.
-        originals: original logs and where they are.
+        originals: original logs, with their locations.
         facts: facts of the originals, by base offset.
         compacted: facts of the originals without the records that go, by base offset.
-        prepared: decisions on its keys, as the engine made them.
-        proof: proof of all its groups, begun before they are written.
+        prepared: result of the search for keys.
+        proof: verification of all its groups, begun before they are written.
         keys: base offset -> keys found when the originals were scanned.
-        readings: base offset -> how it is read, of the originals that lose records.
+        readings: base offset -> item that reads an original which loses records.
     """
 
     staging: Staging
@@ -97,7 +97,7 @@ class _Partition:
 
     @cached_property
     def by_plan(self) -> bool:
-        """True if the plan says which records stay, so that no key is searched before the rewrite."""
+        """True if the plan lists the records that stay, so that no key is searched before the rewrite."""
         return goes_by_plan(self.staging.plan, self.originals)
 
     @property
@@ -122,9 +122,9 @@ class _Partition:
 
 
 def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
-    """Write, recheck, finish and prove the groups; each partition's problem goes into its ``Staging``.
+    """Write, recheck, finish and verify the groups; each partition's problem goes into its ``Staging``.
 
-    The proof reads what was written, not what was decided, and comes last: nothing may be swapped before it.
+    The verification comes last and reads the written files: no segment may be swapped in before it.
     """
     partitions = list(_located(work, stagings))
     _scan(work, partitions)
@@ -254,7 +254,7 @@ def _share_facts(partition: _Partition, base_offset: int) -> None:
 
 
 def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Search for the wrong CRC where the logs are not those of the plan, as no reading has checked all of them yet."""
+    """Search for a wrong CRC if the logs differ from the plan, to name it: no reading has checked all CRCs yet."""
     from krepair.scan.scan import scan
 
     jobs = [
@@ -300,7 +300,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
 
 
 def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Decide again where the plan said which records stay, and compare with the decisions that were used."""
+    """Decide again on partitions written by the plan's list, and compare with the decisions that were used."""
     for partition in _without_problem(partitions):
         if partition.by_plan:
             with partition.staging.taking_problems():
@@ -345,7 +345,7 @@ def _check_prepared(partition: _Partition, known: Prepared) -> None:
     """Check that the compaction range and the keys are those of the plan.
 
     Raises:
-        KrepairError: they differ, or could not be worked out.
+        KrepairError: they differ, or could not be determined.
     """
     if known.problem is not None:
         raise _error_of(known.problem)
@@ -445,7 +445,7 @@ def _stage_items(
 
 
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Read again what an interrupted apply has committed, to know what those segments carry on."""
+    """Compute again the segments that an interrupted apply has committed, whose facts later segments depend on."""
     from krepair.rewrite.compaction.tasks import compact
 
     jobs = [
@@ -513,7 +513,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
 
 
 def _staged(partition: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, ...]) -> Staged:
-    """Return the logs before and after; a group that does not change is its own result."""
+    """Return the logs before and after compaction; the result of an unchanged group is its original log."""
     results = {
         source.base_offset: group.result
         for group in proof.groups

@@ -1,9 +1,9 @@
-"""The originals of a key compaction, in place or kept: how they are read by a plan, and what has to be proven of them.
+"""The original logs of a key compaction at ``apply`` and ``verify``: where they are, and how they are read and proven.
 
-Segments are written anew by the offsets that the plan has: no key is looked for before they are written. The plan names
-the last record of each key. Whether it is right is for the proof to say, which finds these records in the source
-itself. Everything else that decides on records and markers is worked out anew, from the scans of the very bytes that
-were written; if that is not what the writers were told, nothing is committed.
+If a plan lists the offsets of the last record of each key, ``apply`` writes the new segments from this list, without
+searching for keys. The verification then finds the last record of each key in the original logs by itself, so a wrong
+list is noticed. All other decisions on records and markers are made again from scans of the bytes that were written; if
+they differ from the decisions that the writers used, nothing is committed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Originals(NamedTuple):
     """Original logs of a partition, from which every decision is derived.
 
     Attributes:
-        place: folder of the originals: their own place, or the backups.
+        place: location of the originals: the partition folder, and the backup folder for those that were moved.
         logs: fingerprints of all of them, ascending by base offset.
     """
 
@@ -125,7 +125,7 @@ def key_compaction(plan: PartitionPlan) -> KeyCompaction:
 
 
 def proof_problem(plan: PartitionPlan, proof: PartitionToProve) -> str:
-    """Return what a finished proof objects to in a partition; or empty."""
+    """Return the problem that the verification of a partition has found; empty if there is none."""
     if proof.failure:
         return proof.why
     planned = key_compaction(plan)
@@ -151,7 +151,7 @@ def partition_to_prove(
         ends: base offset -> bytes of valid batches, of logs that may end in damage.
 
     Raises:
-        StalePlanError: the plan has no span.
+        StalePlanError: the plan has no cleanable range.
     """
     plan = staging.plan
     if plan.span is None:
@@ -184,7 +184,7 @@ def partition_to_prove(
         logs=LogsItem(
             place=place, segments=tuple((base, ends.get(base, file.size)) for base, file in logs.items())
         ),
-        # where tombstones stay, no batch delete horizon is past
+        # If all tombstones stay, the time is such that no delete horizon of a batch is past.
         now_ms=_NEVER_MS if plan.keeps_all else work.plan.policy.now_ms,
     )
 
@@ -196,9 +196,9 @@ def keys_by_base(groups: Sequence[RewriteSegments]) -> dict[int, CompactedSource
 
 
 def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
-    """Return whether the plan alone says which records stay, in every segment that loses some.
+    """Return whether the plan lists the records that stay of every segment that loses some.
 
-    Logs of other replicas could overrule it, so there must be none.
+    It does not if there are other replicas, whose logs may require more records to stay.
     """
     keys = keys_by_base(compacted_groups(plan))
     others = isinstance(plan.evidence, Evidence) and plan.evidence.logs
@@ -210,15 +210,15 @@ def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
 def readings_by_plan(
     work: Work, staging: Staging, originals: Originals, facts: Mapping[int, SegmentFacts]
 ) -> dict[int, CompactItem]:
-    """Return base offset -> how the source is read, for the sources that lose records.
+    """Return base offset -> item that reads the source by the plan's list, for the sources that lose records.
 
     Args:
         staging: staging of the partition.
         originals: original logs of the partition.
-        facts: base offset -> facts of the logs that are not written anew.
+        facts: base offset -> facts of the logs that are not rewritten.
 
     Raises:
-        StalePlanError: the plan's list of kept records of a source is no set of offsets.
+        StalePlanError: the plan's list of offsets for a source is invalid.
     """
     following = dict(pairwise(originals.logs))
     high_watermark = high_watermark_of(work.context, work.analysis(staging, facts.values()))
@@ -259,7 +259,7 @@ def prepared_by_plan(
     policy: MarkerPolicy,
     readings: Mapping[int, CompactItem],
 ) -> Prepared:
-    """Rebuild from the scans of written logs what a search for keys would have prepared.
+    """Build from the scans of the logs the values that a search for keys would have given.
 
     Args:
         plan: the partition's part of the plan.
@@ -282,12 +282,12 @@ def prepared_by_plan(
 
 
 def check_readings(staging: Staging, prepared: Prepared, readings: Mapping[int, CompactItem]) -> None:
-    """Check that the scans of what the writers read lead to what the writers were told.
+    """Check that the scans of the logs lead to the same items with which the writers read them.
 
-    The markers that stay for a producer are compared with the others, together with all other decisions.
+    Markers that stay for a producer are not compared here, but later together with all other decisions.
 
     Raises:
-        StalePlanError: the scans lead to something else.
+        StalePlanError: the scans lead to other items.
     """
     assert prepared.compaction_range is not None
     now = reading_items(prepared, keys_by_base(compacted_groups(staging.plan)))
