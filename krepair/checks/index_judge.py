@@ -46,13 +46,13 @@ ENTRY_SIZES: Final = {INDEX: offset_index.ENTRY_SIZE, TIME_INDEX: time_index.ENT
 
 
 class IndexFile(NamedTuple):
-    """Contents of one index file, without the zero padding behind its entries.
+    """Contents of one index file, without the zero padding after its entries.
 
     Attributes:
         size: bytes of the file, -1 if the file is missing.
         data: bytes up to the last entry that is not all zero; empty if the file was too long to read.
-        padded: number of all-zero entries behind ``data``.
-        torn: bytes behind the last whole entry.
+        padded: number of all-zero entries after ``data``.
+        torn: bytes after the last whole entry.
         unread: True if the file was not read because it has more bytes than the log can need.
     """
 
@@ -327,7 +327,7 @@ class IndexAudit:
     def _past_the_end(self, log_end: int) -> None:
         if self._next_offset < len(self.offsets):
             offset, position = self.offsets[self._next_offset].tolist()
-            # A fetch from behind the end of the file finds nothing, which is right for offsets that the log lacks.
+            # A fetch from beyond the end of the file finds nothing, which is right for offsets that the log lacks.
             misleads = position < log_end or offset <= self.last_offset
             text = (
                 f"no batch starts there; the last one starts at {self._last_position}"
@@ -420,7 +420,7 @@ class SegmentIndexes:
         Args:
             log_end: position after the last batch that was fed.
             interval_bytes: value of the setting ``index.interval.bytes``.
-            whole: True if the log ends there; entries behind damage are not judged.
+            whole: True if the log ends there; entries after damage are not judged.
             clean: True after a clean shutdown, which closes the active segment too.
         """
         log_problems = self.audit.finish(
@@ -488,7 +488,7 @@ class RebuiltIndexes:
 
         Args:
             contents: bytes of the ``.index`` and the ``.timeindex`` by suffix.
-            log_end: position behind the last batch.
+            log_end: position after the last batch.
             interval_bytes: value of the setting ``index.interval.bytes``.
         """
         audit = self._audit
@@ -546,7 +546,7 @@ class AbortedAudit:
         """Return all problems as (suffix, byte of the file, text), after the whole log was fed.
 
         Args:
-            whole: True if the log ends there; entries behind damage are not judged.
+            whole: True if the log ends there; entries after damage are not judged.
         """
         if whole and self._next < len(self.aborted):
             self._note(self._next, "lies past the end of the log")
@@ -585,7 +585,7 @@ class CompanionAudit:
         Args:
             log_end: position after the last batch that was fed.
             interval_bytes: value of the setting ``index.interval.bytes``.
-            whole: True if the log ends there; entries behind damage are not judged.
+            whole: True if the log ends there; entries after damage are not judged.
             clean: True after a clean shutdown, which closes the active segment too.
         """
         self._indexes.finish(log_end, interval_bytes, whole=whole, clean=clean)

@@ -29,8 +29,8 @@ class SideBySide(NamedTuple):
         second_end: the offset after the last valid batch of the second log, 0 if there is none.
         after_second: number of batches of the first log past the end of the second.
         after_first: number of batches of the second log past the end of the first.
-        first_damaged: True if the first log is damaged at ``first_end``; bytes behind the damage were not compared.
-        second_damaged: True if the second log is damaged at ``second_end``; bytes behind it were not compared.
+        first_damaged: True if the first log is damaged at ``first_end``; bytes after the damage were not compared.
+        second_damaged: True if the second log is damaged at ``second_end``; bytes after it were not compared.
     """
 
     same: int = 0

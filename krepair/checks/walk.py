@@ -5,7 +5,7 @@ The reader shares no code with the kernels that decide: the headers of v2 are re
 step by the crc32c package, so millions of markers can be verified fast enough for an apply.
 
 A CRC is linear. So one checksum of the whole window can check the checksums of neighbouring batches, if each stored CRC
-is put behind its batch, in place of bytes that no CRC covers. The package computes that at the speed of memory, without
+is put after its batch, in place of bytes that no CRC covers. The package computes that at the speed of memory, without
 any work per batch.
 """
 
@@ -89,7 +89,7 @@ class Walked:
         return Walked(positions, sizes, headers, firsts, lasts, timestamps, problem, position)
 
     def up_to(self, count: int, problem: str, position: int) -> Walked:
-        """Return the first ``count`` batches, with the problem behind them."""
+        """Return the first ``count`` batches, with the problem after them."""
         return Walked(
             self.positions[:count], self.sizes[:count], self.headers[:count], self.firsts[:count],
             self.lasts[:count], self.timestamps[:count], problem, position,
@@ -113,7 +113,7 @@ class _HeaderReader:
         """Return the batches of a window, before their CRCs and offsets are judged.
 
         Args:
-            buffer: uint8[W + 4 or more], the window and readable bytes behind it.
+            buffer: uint8[W + 4 or more], the window and readable bytes after it.
             filled: bytes of the window.
             position: position of the window in the file.
             final: True if the file ends with this window.
@@ -163,7 +163,7 @@ def walk(
         check_crc: False to skip the CRCs of v2 batches, where their bytes are compared with checked ones anyway.
         on_places: function that gets each window while it still has the bytes of the file (the CRC check overwrites
             some): (window, int64[N] places of its batches, place after the last). Their CRCs are not checked yet. A
-            batch larger than the window comes alone: its front is at place 0, and its end lies behind the window.
+            batch larger than the window comes alone: its front is at place 0, and its end lies after the window.
 
     Raises:
         OSError: ``read_into`` has raised it.
@@ -273,7 +273,7 @@ def crcs_are_right(
     bytes are with one CRC.
 
     Args:
-        buffer: uint8[W + 4 or more], the window with room for one CRC behind its end. On True the first 25 bytes of
+        buffer: uint8[W + 4 or more], the window with room for one CRC after its end. On True the first 25 bytes of
             each batch are overwritten; on False nothing is changed.
         places: int64[N], N > 0, starts of the batches, without gaps, the first at 0.
         headers: structured array[N], copied headers of the batches.
@@ -386,7 +386,7 @@ def _walk_old(
 
 
 def _crc_of(read_at: ReadAt, raw: memoryview, place: int, size: int, position: int) -> int:
-    """Compute the CRC-32 of a message; the part behind the window is read piece by piece."""
+    """Compute the CRC-32 of a message; the part after the window is read piece by piece."""
     crc = zlib.crc32(raw[place + message_set.CRC_START : place + size])
     done = min(size, len(raw) - place)
     while done < size:

@@ -1,7 +1,7 @@
 """Find transactions without a marker: those that nobody will end (KR103), and those of which that is unknown (KR107).
 
 Only a broker's clock tells how long a transaction has been open: its coordinator's log, if that is here, or a marker
-behind it. The times of its own batches come from the producer, and a copy changes the times of files.
+after it. The times of its own batches come from the producer, and a copy changes the times of files.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class OpenTransaction(NamedTuple):
         analysis: analysis of the partition.
         epoch: epoch of the producer in the transaction.
         first_offset: offset of the transaction's first batch.
-        begun_by_ms: time by which the transaction had begun: that of the earliest marker behind it, in epoch
+        begun_by_ms: time by which the transaction had begun: that of the earliest marker after it, in epoch
             milliseconds; a very large number if there is none.
     """
 
@@ -79,7 +79,7 @@ def transaction_findings(
         views: all log directories that were given, any of which may hold the coordinator's log; a file of that log that
             cannot be read is reported as KR308.
         analyses: partitions of one of these directories. A partition that was not read whole is not judged, nor one
-            with damage before its tail, behind which a marker may lie.
+            with damage before its tail, after which a marker may lie.
         now_ms: current time, epoch milliseconds.
         most_ms: value of ``transaction.max.timeout.ms``.
         engine: engine that reads ``__transaction_state``.
@@ -163,7 +163,7 @@ def open_in(analysis: PartitionAnalysis) -> Iterator[OpenTransaction]:
 
 
 def _begun_by(segments: Sequence[SegmentFacts], firsts: Int64s) -> Int64s:
-    """Return the earliest time of a marker behind each offset; a very large number if there is none."""
+    """Return the earliest time of a marker after each offset; a very large number if there is none."""
     markers = [markers_in(facts) for facts in segments]
     offsets = np.concatenate([times_of_segment.first_offset for times_of_segment in markers])
     times = np.concatenate([times_of_segment.time_ms for times_of_segment in markers])
@@ -280,7 +280,7 @@ class WaitingBytes:
         self._bytes = [*accumulate((size for _, size in reversed(ends)), initial=0)][::-1]
 
     def since(self, offset: int) -> int:
-        """Return the bytes of the segments whose last offset is this one or behind it."""
+        """Return the bytes of the segments whose last offset is this one or after it."""
         return self._bytes[bisect_left(self._ends, offset)]
 
 

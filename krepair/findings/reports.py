@@ -82,11 +82,11 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
         uncleanable_partitions: number of uncleanable partitions, as KIP-346 counts them.
         uncleanable_bytes: uncleanable bytes, as KIP-346 counts them.
         scanned_bytes: bytes of ``.log`` files that were read.
-        start_needs_bytes: bytes the next start may write on this disk, -1 if it was not worked out.
+        start_needs_bytes: bytes the next start may write on this disk, -1 if it was not computed.
         start_reserves_bytes: bytes by which the next start extends index files without writing to them; -1 if it was
             not worked out.
         free_bytes: free bytes of the file system; -1 if unknown.
-        start_needs_files: new files that the next start may make, -1 if that was not worked out.
+        start_needs_files: new files that the next start may make, -1 if that was not computed.
         free_files: new files that the file system has room for, -1 if it has no such limit.
         start_opens_files: files that the start opens, and the broker keeps open.
         start_maps_files: index files that it maps into memory.

@@ -356,7 +356,7 @@ LIMITS_RECORDS_SINCE: Final = (4, 4, 0)
 """``max.decompressed.message.bytes``."""
 
 _UNSTEPPABLE: Final = frozenset({c.D_LENGTH, c.D_PAST_END, c.D_ZEROS, c.D_TORN, c.D_OLD_LENGTH})
-"""Damage behind which the cleaner finds no next batch. It ignores a wrong CRC."""
+"""Damage after which the cleaner finds no next batch. It ignores a wrong CRC."""
 
 
 def cleaner_findings(view: LogDir, analysis: PartitionAnalysis, version: Version) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ made a pass.
 
 
 def cleaner_is_stalled(view: LogDir, analysis: PartitionAnalysis) -> bool:
-    """Return whether many closed segments lie behind the cleaner's checkpoint, or all because it has no entry."""
+    """Return whether many closed segments lie after the cleaner's checkpoint, or all because it has no entry."""
     if not analysis.settings.compacts or len(analysis.partition.segments) <= STALLED_SEGMENTS:
         return False
     return len(segments_behind_the_cleaner(view, analysis)) > STALLED_SEGMENTS

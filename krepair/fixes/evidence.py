@@ -766,7 +766,7 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
 
 
 def why_forked(context: Context, analysis: PartitionAnalysis, high_watermark: int) -> Skipped | None:
-    """Return why records behind the offset where two histories diverge supersede nothing, or None.
+    """Return why records after the offset where two histories diverge supersede nothing, or None.
 
     A record there may supersede an older one here. If this log is truncated there, the older one is missing here alone.
 

@@ -130,7 +130,7 @@ class Leftovers(Fix):
         """Read each swap whole, and decide on all leftovers.
 
         Segments that were not read before are scanned, in partitions with a ``.log.swap`` or with a ``.log.deleted``
-        behind the last segment.
+        after the last segment.
         """
         touched = [
             analysis
@@ -453,7 +453,7 @@ def _why_left_alone(partition: Partition) -> str:
 
 
 def _deleted_behind(analysis: PartitionAnalysis) -> list[Leftover]:
-    """Return each ``.log.deleted`` behind the last segment and below the recorded high watermark."""
+    """Return each ``.log.deleted`` after the last segment and below the recorded high watermark."""
     last = max((segment.base_offset for segment in analysis.partition.segments), default=-1)
     return [
         leftover
@@ -469,7 +469,7 @@ def _only_copies(analysis: PartitionAnalysis, decision: SwapDecision) -> dict[st
     """Return name -> reason of each file that a start deletes, but that may hold the only copy of records.
 
     Retention deletes segments below the log start, a cleaner those that it has rewritten. A follower that truncates
-    deletes behind its log end, but never a committed record. So committed records in such a file were cut by a start,
+    deletes after its log end, but never a committed record. So committed records in such a file were cut by a start,
     and may exist nowhere else.
     """
     swapped = (completion.swap.end_offset for completion in decision.completions)

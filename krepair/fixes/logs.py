@@ -204,7 +204,7 @@ class Scanned:
 
 
 def _as_far_as_written(facts: SegmentFacts) -> SegmentFacts:
-    """Return facts of an active segment up to its last whole batch, behind which a broker is writing the next one."""
+    """Return facts of an active segment up to its last whole batch, after which a broker is writing the next one."""
     summary = facts.summary
     whole = structs.replace(summary, file_size=summary.valid_bytes, damage=D_NONE, damage_text="")
     return replace(facts, summary=whole)
@@ -249,7 +249,7 @@ def scan_item(
 
 
 def next_base_of(view: LogDir, partition: Partition, base_offset: int) -> int:
-    """Return the offset at which the log continues behind a segment.
+    """Return the offset at which the log continues after a segment.
 
     It is the base offset of the next segment, or the log end that the last clean stop recorded.
     """

@@ -413,7 +413,7 @@ def analyze_ranges(context: Context, ranges: Sequence[Range]) -> None:
 def _look_below(context: Context, ranges: Sequence[Range]) -> None:
     """Check the indexes before the ranges, for brokers that check all indexes when they load a log.
 
-    A broker up to 2.2 recovers a segment for a wrong index, and removes the snapshots behind it. It finds transactions
+    A broker up to 2.2 recovers a segment for a wrong index, and removes the snapshots after it. It finds transactions
     that were open there again only because it also reads the log above the recovery point; with an advanced point it
     would forget them (seen on 2.2.1).
     """

@@ -616,7 +616,7 @@ def _read(log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
 
 
 def _below(epochs: Int64s, bound: int) -> Int64s:
-    """Return the epochs' runs of batches up to an offset; those behind it may still be truncated."""
+    """Return the epochs' runs of batches up to an offset; those after it may still be truncated."""
     below = epochs[epochs[:, 1] < bound].copy()
     below[:, 2] = np.minimum(below[:, 2], bound - 1)
     return below

@@ -59,7 +59,7 @@ def words_of(fix: Fix) -> tuple[str, ...]:
 
 
 def parse_fixes(text: str) -> tuple[str, ...]:
-    """Read ``--fix``: names divided by commas.
+    """Read ``--fix``: names separated by commas.
 
     Returns:
         The names, sorted, each once.

@@ -96,7 +96,7 @@ class CodeCache:
             The path of this set in the folder.
 
         Raises:
-            OSError: the folder cannot be made, or somebody else may write there too.
+            OSError: the folder cannot be made, or another user may write there too.
         """
         _make_folder(path, 0o755)
         outer = _open_trusted(path, None)

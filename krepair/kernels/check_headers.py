@@ -44,7 +44,7 @@ def read_headers(buf: Any, filled: Any, origin: Any, headers: Any, columns: Any)
     It stops at the first bytes that are no complete v2 batch, or if ``headers`` is full. CRCs are not checked.
 
     Args:
-        buf: uint8[W], the window; ``BEHIND`` bytes behind ``filled`` can be read.
+        buf: uint8[W], the window; ``BEHIND`` bytes after ``filled`` can be read.
         filled: number of valid bytes in it.
         origin: file position of place 0.
         headers: uint8[``ROW_BYTES`` * M], out: the header of each batch, and ``BEHIND`` bytes that mean nothing.
@@ -81,7 +81,7 @@ def close_up(buf: Any, sizes: Any) -> Any:
         sizes: int64[N], bytes of the batches, which fill the window from place 0 on.
 
     Returns:
-        The inverted CRC of the last one, which belongs behind it.
+        The inverted CRC of the last one, which belongs after it.
     """
     place, inverted = np.int64(0), np.uint64(0)
     for number in range(sizes.shape[0]):

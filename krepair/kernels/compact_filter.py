@@ -123,7 +123,7 @@ TALLY_COUNT: Final = 15
 
 # words of a header as they are read, the first byte lowest
 _LOW_HALF = np.uint64(0xFFFFFFFF)
-_EPOCH_OF_WORD = np.uint64(0xFFFFFFFF << 32)  # behind the batch length
+_EPOCH_OF_WORD = np.uint64(0xFFFFFFFF << 32)  # after the batch length
 _EMPTY_LENGTH = np.uint64(MIN_LENGTH << 24)
 # attributes, last offset delta, and the first two bytes of the base timestamp, which is -1; then the other six
 _KEPT_OF_WORD = np.uint64(KEPT_OF_EMPTY << 8 | 0xFFFFFFFF << 16)

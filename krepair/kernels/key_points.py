@@ -59,7 +59,7 @@ def two_hashes(buf: Any, start: Any, size: Any, points: Any) -> Any:
     """Return two hashes (uint64) of a key: a polynomial whose coefficients are groups of seven bytes, at two points.
 
     The size of the key is the last coefficient, so that the last bytes of the key are multiplied too. Otherwise keys
-    that count upwards would take slots side by side in a table. 8 bytes behind the key are read; their values do not
+    that count upwards would take slots side by side in a table. 8 bytes after the key are read; their values do not
     matter.
     """
     place = np.int64(start)

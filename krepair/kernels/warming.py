@@ -81,7 +81,7 @@ def warm(path: str, on_compile: Callable[[int], None]) -> Warmed:
         on_compile: called with the number of kernels that have to be compiled, if there are any.
 
     Raises:
-        OSError: the folder cannot be made, or somebody else may write there too.
+        OSError: the folder cannot be made, or another user may write there too.
     """
     folder = CACHE.keep_for_everybody(path)
     wanted = all_kernels()

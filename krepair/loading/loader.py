@@ -38,7 +38,7 @@ class StartInputs(NamedTuple):
         snapshots: producer snapshots, by offset.
         now_ms: clock of the broker that starts, epoch milliseconds.
         lowest_cleaned: lowest base offset of a ``.cleaned``, which voids every swap from there on (KAFKA-6264).
-        follows_producers: True to read the batches behind a snapshot too, since they may end the start.
+        follows_producers: True to read the batches after a snapshot too, since they may end the start.
     """
 
     clean: bool

@@ -106,7 +106,7 @@ class SharedBatches:
     def log_for(self, position: int, size: int, magic: int) -> SimulatedLog | None:
         """Return the whole log for a batch that reads only its own bytes; None if the batch must not be shared.
 
-        A batch shorter than its header reads bytes behind itself, which a simulation may have truncated.
+        A batch shorter than its header reads bytes after itself, which a simulation may have truncated.
         """
         reads_itself = size >= HEADER.size or magic < batch_v2.MAGIC
         inside = position + size <= self._whole.size
@@ -255,7 +255,7 @@ class LogBatch:
         return key, value
 
     def _control_record(self) -> Record:
-        """Return the first record; like a broker, check the bytes behind it only if it is the last record."""
+        """Return the first record; like a broker, check the bytes after it only if it is the last record."""
         header = self.header
         data = bytes(self._log.bytes_at(self.position + HEADER.size, self.size - HEADER.size))
         readable = header.record_count > 0 and not header.codec

@@ -1,4 +1,4 @@
-"""Producer state at a start, from the newest readable snapshot and the log behind it.
+"""Producer state at a start, from the newest readable snapshot and the log after it.
 
 Only facts that can end a start are kept: epochs, the first offset of an open transaction, and the list of snapshots,
 which decides how much of the log is read.

@@ -650,7 +650,7 @@ class _Part:
         self._since_entry = 0
 
     def fill(self) -> int:
-        """Add the batches that fit, and return the position behind them.
+        """Add the batches that fit, and return the position after them.
 
         Raises:
             StartFailsError: not a single batch fits.

@@ -78,7 +78,7 @@ class StartItem(Struct, frozen=True, kw_only=True):
         segments: segments that have a log, ascending.
         swaps: ``.swap`` files of each base offset, ascending.
         lowest_cleaned: lowest base offset of a ``.cleaned``.
-        follows_producers: True to read the batches behind the snapshot too, since they may end the start.
+        follows_producers: True to read the batches after the snapshot too, since they may end the start.
         snapshots: offsets of the producer snapshots.
         new_snapshots: offsets of the producer snapshots that will be made before the start; they stand for no producer.
         clean: True after a clean shutdown.

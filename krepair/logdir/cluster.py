@@ -169,7 +169,7 @@ def examine_metadata_log(folder: str) -> Examined:
     """Read the metadata log of a stopped node up to its first fault.
 
     Args:
-        folder: absolute path, no component of which is a link.
+        folder: absolute path, without links in its components.
 
     Raises:
         OSError: a file could not be read.
@@ -187,7 +187,7 @@ def read_metadata_log(folder: str) -> MetadataImage:
     """Read a copy of ``__cluster_metadata-0``, batch by batch.
 
     Args:
-        folder: absolute path, no component of which is a link.
+        folder: absolute path, without links in its components.
 
     Raises:
         UnreadableError: a file could not be read.

@@ -513,7 +513,7 @@ class Settings:
         """Return the effective settings of a topic.
 
         Args:
-            begins_elsewhere: true if a recorded log start offset lies before the first segment.
+            begins_elsewhere: True if a recorded log start offset lies before the first segment.
         """
         settings = {key: self._topic_setting(topic, key) for key in sorted(_TOPIC_KEYS)}
 

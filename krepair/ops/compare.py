@@ -110,7 +110,7 @@ class CompareReport(Report, frozen=True, kw_only=True):
         partitions: verdict on each partition, by topic and number.
         marked: folders that a broker has marked.
         bytes_read: bytes of ``.log`` files read from directories.
-        keys_compared: true if records of any partition were read.
+        keys_compared: True if records of any partition were read.
         way_back: reassignments that replace wrong replicas, None if no replica is known to be wrong.
     """
 

@@ -91,8 +91,8 @@ class PartitionDiff(Struct, frozen=True, kw_only=True):
     Attributes:
         folder: folder of the partition, ``.`` for the files in the root.
         where: the plan or plans that have the partition.
-        decisions_same: true if both plans have the partition and make the same changes, with the same decisions.
-        only_seen: true if all figures are the same too, so that only notes or facts (sizes, times, offsets) differ.
+        decisions_same: True if both plans have the partition and make the same changes, with the same decisions.
+        only_seen: True if all figures are the same too, so that only notes or facts (sizes, times, offsets) differ.
         differences: differing fields, except those of its changes.
         changes: the changes that differ, by id.
     """

@@ -45,7 +45,7 @@ class GroupsReport(Report, frozen=True, kw_only=True):
         now_ms: time from which ages count, epoch milliseconds.
         partitions: folders of ``__consumer_offsets`` that were read.
         partitions_of_topic: number of partitions of the topic, 0 if it is unknown.
-        partitions_recorded: true if that number comes from the metadata log here, rather than from the folders.
+        partitions_recorded: True if that number comes from the metadata log here, rather than from the folders.
         groups: groups by id; a deleted group has the state ``Dead``.
         findings: findings of rule KR609 on these groups.
         damaged: damaged parts that were skipped.

@@ -74,7 +74,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         text: expected and actual state, in words.
         change_id: id of the change that the problem belongs to, or empty.
         next_command: the command to type about the problem; may be empty.
-        forbidden: true if permissions alone keep this user from reading the file.
+        forbidden: True if permissions alone keep this user from reading the file.
     """
 
     partition: str
@@ -467,7 +467,7 @@ def _of_the_broker(work: Work, observed: _ObservedState) -> Iterator[Problem]:
         work.batches += result.batches
         work.bytes_read += result.bytes
         for name, position, text in result.problems:
-            if name.endswith(LOG):  # a running broker keeps zeros behind the entries of an open index
+            if name.endswith(LOG):  # a running broker keeps zeros after the entries of an open index
                 yield Problem(partition=folder, file=name, position=position, text=text)
 
 
@@ -482,7 +482,7 @@ class _ObservedState:
         not_applied: states of changes that are not applied.
         rows_not_applied: number of problems that only report such states.
         half_done: the command to type where an apply or undo was interrupted, as purge says it; else empty.
-        has_journal: true if there is anything for purge to remove.
+        has_journal: True if there is anything for purge to remove.
         broker_seen: whether a broker runs, or has run since the plan was made, by the files of the root.
         marker: digest of the clean-shutdown marker, None if not known.
         by_broker: (folder, change id) -> files that a broker has rewritten or removed since.

@@ -40,7 +40,7 @@ def warm(into: str, on_kernel: Callable[[int], None] | None) -> WarmReport:
         on_kernel: called with the number of kernels that have to be compiled, if there are any.
 
     Raises:
-        RefusedError: the folder cannot be made, or somebody else may write there too.
+        RefusedError: the folder cannot be made, or another user may write there too.
     """
     from krepair.kernels import warming  # late: it loads the compiler
 

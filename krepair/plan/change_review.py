@@ -373,7 +373,7 @@ def _aside(facts: PartitionFacts, change: SetAside) -> Iterator[Objection]:
 
 
 def _aside_all(facts: PartitionFacts, changes: Sequence[SetAside]) -> Iterator[Objection]:
-    """Check that all segments behind a cut are moved out with its consent, highest first, and before the cut."""
+    """Check that all segments after a cut are moved out with its consent, highest first, and before the cut."""
     folder, consent = facts.partition.folder, changes[0].consent
     if _TAIL_FIX not in facts.fixes:
         yield Objection("RV29", folder, "segments are set aside, but tail is not among the fixes")

@@ -62,9 +62,9 @@ class FileChange(NamedTuple):
             indexes of a rewritten segment together, at the first one.
         digest: 32 hex digits over all its bytes afterwards; empty if the plan does not know them.
         mtime_ns: modification time afterwards, in nanoseconds; -1 if the plan does not say.
-        tells: true if this file proves, without a journal, whether the change was made. A broker may have written the
+        tells: True if this file proves, without a journal, whether the change was made. A broker may have written the
             others in the same way.
-        copied: true if the original is kept as a real copy instead of a link, because a broker may truncate it in
+        copied: True if the original is kept as a real copy instead of a link, because a broker may truncate it in
             place.
     """
 
@@ -112,7 +112,7 @@ class OneChange(Struct, frozen=True, kw_only=True):
     """Base class of all kinds of change. A new kind defines its ``files``; the other defaults suit most kinds.
 
     Attributes:
-        in_order: true if its files are swapped in the plan's order of renames, under the plan's recovery guard if it
+        in_order: True if its files are swapped in the plan's order of renames, under the plan's recovery guard if it
             has one.
     """
 
@@ -356,7 +356,7 @@ class RemovedRange(Struct, frozen=True, kw_only=True):
 
     @property
     def is_padding(self) -> bool:
-        """Return whether these are zeros behind the last batch, of which nothing is lost."""
+        """Return whether these are zeros after the last batch, of which nothing is lost."""
         return self.rule == "KR305" and not self.consent
 
 
@@ -432,7 +432,7 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
         return tuple(dict.fromkeys(removed.rule for removed in self.removed))
 
     def may_move_log_end(self, bases: Sequence[int]) -> bool:
-        """Return whether bytes at the end of the last log are removed; ``SetAside`` handles segments behind a cut."""
+        """Return whether bytes at the end of the last log are removed; ``SetAside`` handles segments after a cut."""
         at_the_end = any(removed.end == self.size_before for removed in self.removed)
         return at_the_end and self.base_offset >= max(bases, default=-1)
 
@@ -468,7 +468,7 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
 
 
 class SetAside(OneChange, frozen=True, tag="set aside", kw_only=True):
-    """Action: a whole segment behind a cut is moved to the backups. A broker would delete it.
+    """Action: a whole segment after a cut is moved to the backups. A broker would delete it.
 
     Attributes:
         change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.

@@ -107,7 +107,7 @@ class Others(Struct, frozen=True, kw_only=True):
         own_metadata: absolute paths of this broker's metadata logs that were read.
         replicas: values of ``--replicas``, with absolute paths.
         only_replica: values of ``--only-replica``, sorted.
-        as_broker: true if ``--as-broker`` was given.
+        as_broker: True if ``--as-broker`` was given.
         searched: all other log directories in which ``-future`` folders were looked for, of this broker and of others,
             by path. ``apply`` looks again.
     """
@@ -149,7 +149,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         fixes: names given to ``--fix`` (or the default set), sorted.
         now_ms: time of the decisions, epoch milliseconds.
         horizon: ``next-pass``, ``newest``, or epoch milliseconds as text.
-        merge: true if neighbouring segments are merged up to ``segment.bytes``.
+        merge: True if neighbouring segments are merged up to ``segment.bytes``.
         keep: place of the originals: ``inplace`` (in the private sub-folder until purge), ``until-verified`` (there
             until the new files are read again) or ``auto`` (the first while there is room, else the second).
         broker_version: value of ``--broker-version``, or empty.
@@ -345,7 +345,7 @@ class Commit(Struct, frozen=True, kw_only=True):
 
     Attributes:
         order: ``P1`` or ``P2``, an order of the renames.
-        fence: true if the recovery point is lowered and the clean-shutdown file moved away while files are swapped.
+        fence: True if the recovery point is lowered and the clean-shutdown file moved away while files are swapped.
         why: reason for the choice, in one line.
         looked_at: 32 hex digits over folder, name, size and time of all active segments that the order depends on. If
             one of them has changed, ``apply`` reads them again. Absent if the order does not depend on them, and in

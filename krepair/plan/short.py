@@ -81,7 +81,7 @@ class DiskObservation(NamedTuple):
         needed_bytes: most extra bytes that apply needs at any moment.
         lines: the same in words, with advice if the plan does not fit.
         commands: commands to type if the plan does not fit.
-        fits: true if apply would proceed.
+        fits: True if apply would proceed.
         root_bytes: bytes that only root may use in addition, if apply needs them; else 0.
     """
 
@@ -105,7 +105,7 @@ class PageContext(NamedTuple):
         after_stop: that command without ``--preview``, for a preview.
         observed: findings about its disk, or why the disk was not examined.
         objections: objections of the review, for which apply will refuse the plan.
-        only_root: true if the log directory's owner cannot read the plan's file.
+        only_root: True if the log directory's owner cannot read the plan's file.
         unmended: findings that the plan does not repair.
         doubt: sign that the configuration is that of another broker.
     """

@@ -141,7 +141,7 @@ class RepairedOffsets(NamedTuple):
         decisions: entries that are changed or removed.
         damage: faults of the file itself.
         without: partitions of the log directory without an entry, if the file is damaged and should have one for each.
-        needed: true if the file has to be replaced.
+        needed: True if the file has to be replaced.
         away: partitions of entries that are not in the log directory, in the order of the file.
     """
 

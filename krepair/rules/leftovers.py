@@ -40,7 +40,7 @@ class LiveSegment(NamedTuple):
         end_offset: the offset after its last valid batch.
         log_bytes: size of its ``.log``.
         batches: number of valid batches.
-        damaged: true if a part of its log is not valid.
+        damaged: True if a part of its log is not valid.
     """
 
     base_offset: int

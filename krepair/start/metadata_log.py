@@ -129,7 +129,7 @@ def _quorum_state(log: Partition) -> _QuorumState:
     if file is None:
         return _QuorumState()
     try:
-        # a broker reads one line, and nothing behind the object in it
+        # a broker reads one line, and nothing after the object in it
         line, _, _ = read_whole(file.path, _MAX_BYTES).decode("utf-8").partition("\n")
         state, _ = json.JSONDecoder().raw_decode(line.strip())
     except ValueError:

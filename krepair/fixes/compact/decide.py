@@ -1,4 +1,4 @@
-"""Fix ``compact``: key compaction, which keeps the last record of each key, and applies the rules of markers, too."""
+"""Fix ``compact``: key compaction, which keeps the last record of each key and includes what ``markers`` does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SCRATCH_COMMAND = Next.of("plan", LOG_DIR, "--fix", "compact", "--scratch", "DI
 
 
 def waiting_findings(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
-    """Yield KR108 where a cleaner makes no progress and the topic's own configuration lets keys go."""
+    """Yield KR108 if the cleaner makes no progress and the topic's own configuration allows key compaction."""
     partition, view = analysis.partition, context.view
     if partition.unreadable or why_skipped(analysis) is not None:
         return
@@ -67,7 +67,7 @@ def waiting_findings(context: Context, analysis: PartitionAnalysis) -> Iterator[
 
 
 def coordinator_load_findings(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
-    """Yield KR109 where a transaction coordinator does not reach the end of its log."""
+    """Yield KR109 if a transaction coordinator cannot load the partition to its end."""
     if analysis.partition.topic != TRANSACTIONS_TOPIC or analysis.is_read_only:
         return
     stops = load_stops(analysis.segments, analysis.log_start, context.version)

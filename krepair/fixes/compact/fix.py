@@ -55,7 +55,7 @@ class Compact(Fix):
     )
 
     def wants(self, context: Context, partition: Partition) -> bool:
-        """Return whether to take a partition; if none was named, only topics whose own settings let keys go."""
+        """Return whether to take a partition; if none was named, topics with their own ``cleanup.policy=compact``."""
         options = context.options
         if options.topics or options.partitions or partition.unreadable:
             return True
@@ -111,7 +111,7 @@ class Compact(Fix):
         )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Write what stays; the decisions are made again, and the result is proven against all sources."""
+        """Write the new segments; all decisions are made again, and the result is verified against all sources."""
         from krepair.fixes.compact.make import stage_compacted_groups
 
         stage_compacted_groups(work, stagings)

@@ -203,7 +203,7 @@ def _is_below_the_bound(partition: _Partition, base_offset: int) -> bool:
 
 
 def _scan_item(work: Work, partition: _Partition, base_offset: int) -> ScanItem:
-    # The writers check the CRCs of the logs that they stage, on the very bytes that are written and proven; a check
+    # The writers check the CRCs of the logs that they stage, on the same bytes that are written and proven; a check
     # here would read these logs twice.
     return _scan_of(
         work,

@@ -167,9 +167,9 @@ def check_transaction_indexes(context: Context, analyses: Sequence[PartitionAnal
 
 
 def _replayed(context: Context, analysis: PartitionAnalysis) -> tuple[tuple[int, int], ...]:
-    """Return (base offset, bytes) of the logs that prove the partition's index entries; none where nothing is lost.
+    """Return (base offset, bytes) of the logs that prove the partition's index entries; empty if no marker goes.
 
-    Entries behind damage, which only the active log may have, cannot be proven.
+    Entries after damage, which only the active log may have, cannot be proven.
     """
     decision = analysis.result(MARKERS_RESULT)
     if not isinstance(decision, PartitionDecision) or not any(group.changes for group in decision.groups):
@@ -233,7 +233,7 @@ def _scan_again(
 def _scanned(
     context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy, needed: NeedsRescan
 ) -> Skipped | None:
-    """Scan some segments again; why that failed, or None."""
+    """Scan some segments again; return the reason if that failed, else None."""
     from krepair.scan.scan import scan
 
     assert analysis.log is not None

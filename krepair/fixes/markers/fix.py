@@ -89,7 +89,7 @@ class Markers(Fix):
         )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Copy what stays; the decisions are made again and must be the plan's."""
+        """Write the new segments; the decisions are made again and must equal those of the plan."""
         from krepair.fixes.markers.make import stage_groups
 
         stage_groups(work, stagings)

@@ -97,9 +97,9 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def _logs_now(staging: Staging, facts: Sequence[SegmentFacts]) -> list[tuple[int, int]]:
-    """Return (base offset, bytes of valid batches) of all logs; a finished group has those of its new log.
+    """Return (base offset, bytes of valid batches) of all logs; for a finished group, of its new log.
 
-    Nobody needs the markers that a finished group has lost, as is proven, so its new log stands for its sources.
+    That no replica needs the markers of a finished group was proven before, so its sources need not be read again.
     """
     sizes = {segment.base_offset: segment.summary.valid_bytes for segment in facts}
     for group in staging.plan.changes:

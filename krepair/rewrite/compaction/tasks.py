@@ -312,7 +312,7 @@ def _has_room(item: CompactItem, stay: StayRules) -> bool:
 def stage_compacted(item: CompactStageItem) -> CompactStageResult:
     """Write the kept part of one segment into the new log, and verify it; all decisions must equal the plan's.
 
-    The CRC of every batch and the digest of the headers are checked on the very bytes that are written and proven.
+    The CRC of every batch and the digest of the headers are checked on the same bytes that are written and proven.
     """
     tree, wrong = open_log_dir(item.compact.place)
     if wrong:

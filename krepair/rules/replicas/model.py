@@ -240,7 +240,7 @@ class PartitionVerdict(Struct, frozen=True, kw_only=True):
         topic: name of the topic.
         partition: number of the partition.
         verdict: worst verdict that applies; see ``VERDICTS``.
-        disagreements: what is wrong, behind or undecidable.
+        disagreements: faults, replicas that are behind, and undecidable differences.
         harmless: names of harmless differences.
         right: brokers whose replicas are right in everything that was compared.
         replicas: columns of the replicas, by broker.
