@@ -31,7 +31,7 @@ _MAGIC, _LENGTH, _ATTRIBUTES, _DELTA = (
 )
 _BASE_TIME, _MAX_TIME = _H["base_timestamp"], _H["max_timestamp"]
 _PRODUCER, _COUNT, _EPOCH = _H["producer_id"], _H["record_count"], _H["partition_leader_epoch"]
-_SMALLEST: Final = 17  # bytes that hold the size and the format of a batch
+_SMALLEST: Final = 17  # number of bytes up to the magic byte, which give size and format of a batch
 CONTROL, TRANSACTIONAL, CODEC, APPEND_TIME, STAMP = (
     batch_v2.CONTROL,
     batch_v2.TRANSACTIONAL,
@@ -41,7 +41,7 @@ CONTROL, TRANSACTIONAL, CODEC, APPEND_TIME, STAMP = (
 )
 _KEPT_OF_EMPTY: Final = APPEND_TIME | TRANSACTIONAL | CONTROL
 
-# how a call ended
+# Status with which a call of a kernel ends.
 NEED_SOURCE: Final = 0
 NEED_RESULT: Final = 1
 TABLE_FULL: Final = 2
@@ -53,7 +53,7 @@ CHANGED: Final = 7  # a record is not verbatim
 HEADER_CHANGED: Final = 8
 KEYLESS_GONE: Final = 9
 ABORTED_STAYS: Final = 10
-TRANSACTION: Final = 11  # a batch of a transaction, and there were to be none
+TRANSACTION: Final = 11  # a transactional batch in a log that should have none
 PACKED_FULL: Final = 12
 TEXTS: Final = {
     BAD_SOURCE: "the source cannot be read here",
@@ -65,29 +65,30 @@ TEXTS: Final = {
     TRANSACTION: "a batch of a transaction, and the plan knows of none",
 }
 
-# columns of a row: two hashes, last source offset + 1, see below, result offset + 1, bits (1 twice, 2 in use)
+# Columns of a key's row: two halves of the hash (0 and 1), offset + 1 of its last record in the source, ``R_GOES``,
+# offset + 1 of its record in the result, and bits (1: the result has it twice; 2: the row is in use).
+# ``R_GOES``: the lowest bit is 1 if the last record may go. The other bits are the lowest offset + 1 of a record of the
+# key that stays elsewhere, in another group or another replica; 0 if there is none.
 ROW_WORDS: Final = 6
 R_LAST, R_GOES, R_RESULT, R_TWICE = 2, 3, 4, 5
-# ``R_GOES``: its lowest bit is whether the last record may go; the others are the lowest offset + 1 of a record of the
-# key that stays elsewhere: as the last of its group, or in another replica; 0 if there is none
 _MAY_GO: Final = np.uint64(1)
 _BELOW: Final = np.uint64(2**64 - 2)
 
-# scalars of the state
-C_SOURCE: Final = 0  # place in the window of the source
-C_RESULT: Final = 1  # place in the window of the result
-C_ROWS: Final = 2
-C_RECORDS: Final = 3  # records of the source
-C_KEPT: Final = 4  # records of the result
+# Elements of the state, an array that callers carry from call to call.
+C_SOURCE: Final = 0  # place of the next batch in the window of the source
+C_RESULT: Final = 1  # place of the next batch in the window of the result
+C_ROWS: Final = 2  # number of rows in the table
+C_RECORDS: Final = 3  # number of records of the source so far
+C_KEPT: Final = 4  # number of records of the result so far
 C_LEFT: Final = 5  # records left in the current batch of the source
 C_RESULT_LEFT: Final = 6  # records left in the current batch of the result
-C_MAX_TIME: Final = 7  # largest timestamp of the records that are left of the current batch
-C_PACKED: Final = 8  # compressed batches that are left for later
-C_NOTED: Final = 9  # records whose keys were noted, and are not entered yet
+C_MAX_TIME: Final = 7  # largest timestamp of the records of the current batch that stay
+C_PACKED: Final = 8  # number of compressed batches that were put aside for ``check_packed``
+C_NOTED: Final = 9  # number of collected rows that are not in the table yet
 CHECK_STATE: Final = 10
 
-# columns of a compressed batch that is left for later: its place and size in both windows (size 0 in the result if it
-# has no records to compare), codec, mode; then the places of its uncompressed records, of the source and the result
+# Columns of a compressed batch that was put aside: its place and size in both windows (size 0 in the result if that has
+# no records to compare), codec and mode; then start and end of its uncompressed records, of the source and the result.
 P_SOURCE: Final = 0
 P_SIZE: Final = 1
 P_RESULT: Final = 2
@@ -100,31 +101,30 @@ P_RESULT_START: Final = 8
 P_RESULT_END: Final = 9
 PACKED_COLUMNS: Final = 10
 
-# facts of the current batch; ``B_ABORTED`` is ``UNKNOWN`` for a batch of a transaction where there are to be none
-UNKNOWN: Final = 2
-B_BASE: Final = 0
-B_TIME: Final = 1
-B_ABORTED: Final = 2
-B_TOMBSTONES_GO: Final = 3
-B_MODE: Final = 4
-B_ELSEWHERE: Final = 5
+# Facts of the current batch.
+UNKNOWN: Final = 2  # value of ``B_ABORTED`` for a transactional batch in a log that should have none
+B_BASE: Final = 0  # base offset
+B_TIME: Final = 1  # base timestamp
+B_ABORTED: Final = 2  # 1 if its records are aborted
+B_TOMBSTONES_GO: Final = 3  # 1 if its tombstones may go
+B_MODE: Final = 4  # one of the modes below
+B_ELSEWHERE: Final = 5  # 1 if the source is a log of another replica
 BATCH_FACTS: Final = 6
-ALL_GONE: Final = 0
-COMPARE: Final = 1
-SAME: Final = 2  # the result's batch has the same bytes
+# Modes of comparing a batch.
+ALL_GONE: Final = 0  # the result has no record of the batch
+COMPARE: Final = 1  # the records must be compared one by one
+SAME: Final = 2  # the batch in the result has the same bytes
 
-# inputs
+# Inputs, which do not change during a comparison.
 I_NOW_MS: Final = 0
-I_HORIZON: Final = 1  # whether tombstones in batches without a delete horizon may go
-I_TRANSACTIONS: Final = 2  # whether there may be such tombstones
-I_ELSEWHERE: Final = (
-    3  # whether the source is a log of another replica: its records only hold tombstones back
-)
+I_HORIZON: Final = 1  # 1 if tombstones in batches without a delete horizon may go
+I_TRANSACTIONS: Final = 2  # 1 if there may be transactions
+I_ELSEWHERE: Final = 3  # 1 if the source is a log of another replica, whose records only make tombstones stay
 CHECK_INPUTS: Final = 4
 
 
 _AHEAD: Final = 8
-"""Number of rows by which the memory of a row is prefetched, and twice that for its slot."""
+"""Number of rows in advance for which the memory of a row is prefetched; that of its slot twice as far."""
 
 
 @inlined

@@ -67,9 +67,12 @@ BATCH: Final = np.dtype(
     ],
     align=True,
 )
-"""The columns. Of v0 and v1 ``record_count`` is -1, as are timestamps that are not there, and
-``attributes`` has only the bits that the format knows. ``control_type`` is
-``NO_CONTROL`` of data and of an emptied control batch, and ``UNREADABLE`` where the control record cannot be read."""
+"""Columns of a batch.
+
+For a message of v0 or v1 ``record_count`` is -1, a missing timestamp is -1, and ``attributes`` has only the bits of its
+format. ``control_type`` is ``NO_CONTROL`` for data and for a control batch without its record, and ``UNREADABLE`` if
+the control record cannot be read.
+"""
 Batches = np.ndarray[Any, Any]
 """A window's rows of ``BATCH``: ``rows["base_offset"]`` is a column."""
 _WORDS: Final = BATCH.itemsize // 8

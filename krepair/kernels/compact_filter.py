@@ -64,44 +64,44 @@ from krepair.kernels.words import be16, be32, be64, byte_at, crc32c_update, le64
 LOG_APPEND_TIME, DELETE_HORIZON = batch_v2.LOG_APPEND_TIME, batch_v2.DELETE_HORIZON
 KEPT_OF_EMPTY: Final = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
-# scalars of the state
+# Elements of the state, an array that callers carry from call to call.
 F_PLACE: Final = 0  # place of the next batch in the window
-F_OUT: Final = 1  # bytes written to the output
-F_CURSOR: Final = 2  # index into ``stays``: the first offset that is not below the current batch
+F_OUT: Final = 1  # number of bytes written to the output
+F_CURSOR: Final = 2  # index into ``stays`` of the first offset that is not below the current batch
 F_LAST_OFFSET: Final = 3  # offset of the last record that was read of the current batch
-F_KEPT: Final = 4  # records of the current batch that stay
+F_KEPT: Final = 4  # number of records of the current batch that stay
 F_MAX_TIMESTAMP: Final = 5  # largest timestamp of the records that stay
-F_ROW: Final = 6  # row of the next header that was noted
-F_POSITION: Final = 7  # position of its batch
-F_RUN_ROW: Final = 8  # row of the header after a run of batches that have to be read
-F_RUN_END: Final = 9  # position after that run
+F_ROW: Final = 6  # index of the next noted header, see ``compact_headers``
+F_POSITION: Final = 7  # file position of the batch of that header
+F_RUN_ROW: Final = 8  # index of the header after a run of batches that must be read
+F_RUN_END: Final = 9  # file position after that run
 F_NEXT: Final = 10  # row of the next compressed batch that was prepared
-F_READY: Final = 11  # row after the last of them
-F_SIZED: Final = 12  # first word of the records of the next header's batch
-F_RUN_SIZED: Final = 13  # the same of the header after the run
-FIELDS: Final = 14  # fields of the current record
+F_READY: Final = 11  # row after the last compressed batch that was prepared
+F_SIZED: Final = 12  # index of the first word for the records of the next noted header
+F_RUN_SIZED: Final = 13  # index of the first word for the records of the header after the run
+FIELDS: Final = 14  # first of the fields of the current record
 FILTER_STATE: Final = FIELDS + FIELD_COUNT
 
-# fate of a batch by its header
-STAYS_PARTLY: Final = 0  # or all of it, or nothing: its records have to be looked at
+# Fate of a batch, as far as its header decides it.
+STAYS_PARTLY: Final = 0  # its records must be examined: any number of them may stay
 GOES_ABORTED: Final = 1
 GOES_SUPERSEDED: Final = 2
 
-# more columns of a compressed batch: how many of its records stay, -1 if it has to be read alone, and their largest
-# timestamp
+# Further columns of a compressed batch: number of its records that stay, -1 if it must be read alone; and their largest
+# timestamp.
 P_KEPT: Final = PACKED_COLUMNS
 P_MAX_TIMESTAMP: Final = PACKED_COLUMNS + 1
 FILTERED_COLUMNS: Final = PACKED_COLUMNS + 2
 
-# inputs
+# Inputs, which do not change during a pass.
 N_NOW_MS: Final = 0
-N_DROP_UNSTAMPED: Final = 1  # whether tombstones in batches without a delete horizon may go
-N_KEYLESS: Final = 2  # whether there may be records without key
-N_DROP_STAMPED: Final = 3  # whether tombstones whose batch delete horizon is past may go
-N_SUMS: Final = 4  # whether new batches get their CRC; a pass that keeps no bytes saves the time
+N_DROP_UNSTAMPED: Final = 1  # 1 if tombstones in batches without a delete horizon may go
+N_KEYLESS: Final = 2  # 1 if there may be records without a key
+N_DROP_STAMPED: Final = 3  # 1 if tombstones past their batch's delete horizon may go
+N_SUMS: Final = 4  # 1 to compute the CRC of new batches; a pass that writes nothing saves the time
 INPUT_SIZE: Final = 5
 
-# tallies
+# Counts of records by their fate; ``rules.compaction.RecordTally`` has a field of each name.
 T_RECORDS: Final = 0  # data records that were read
 T_KEPT: Final = 1
 T_SUPERSEDED: Final = 2
@@ -109,7 +109,7 @@ T_ABORTED: Final = 3
 T_KEYLESS: Final = 4  # records without key; they stay
 T_TOMBSTONES_DROPPED: Final = 5
 T_TOMBSTONES_KEPT: Final = 6
-T_UNSTAMPED: Final = 7  # last tombstones of their keys without a delete horizon: the segment's time decides
+T_UNSTAMPED: Final = 7  # tombstones, last of their key, without a delete horizon: the segment's time decides
 T_STAMP_PAST: Final = 8
 T_STAMP_TO_COME: Final = 9
 T_UNSTAMPED_BYTES: Final = 10
@@ -117,15 +117,16 @@ T_REWRITTEN: Final = 11  # batches that lost some records
 T_EMPTIED: Final = 12  # batches that lost all records
 T_STAMP_PAST_BYTES: Final = 13
 T_HELD: Final = (
-    14  # tombstones, last of their key, that stay because an older record of the key is left somewhere
+    14  # tombstones, last of their key, that stay because an older record of the key stays somewhere
 )
 TALLY_COUNT: Final = 15
 
-# words of a header as they are read, the first byte lowest
+# Parts of a header's eight-byte words, which are read little-endian.
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _EPOCH_OF_WORD = np.uint64(0xFFFFFFFF << 32)  # after the batch length
 _EMPTY_LENGTH = np.uint64(MIN_LENGTH << 24)
-# attributes, last offset delta, and the first two bytes of the base timestamp, which is -1; then the other six
+# The word from the attributes on: attributes, last offset delta, and two bytes of the base timestamp, which becomes -1.
+# The next word begins with its other six bytes.
 _KEPT_OF_WORD = np.uint64(KEPT_OF_EMPTY << 8 | 0xFFFFFFFF << 16)
 _NO_TIME_BEGINS = np.uint64(0xFFFF << 48)
 _NO_TIME_ENDS = np.uint64((1 << 48) - 1)
@@ -137,7 +138,7 @@ STAMP_TO_COME: Final = 2
 
 @inlined
 def copied(buf: Any, start: Any, end: Any, out: Any, to: Any) -> Any:
-    """Copy ``buf[start:end]`` to a place of ``out``; gives the place after it."""
+    """Copy ``buf[start:end]`` to a place of ``out``; return the place after the copy."""
     for step in range(np.uint64(end - start)):
         out[np.uint64(to) + step] = buf[np.uint64(start) + step]
     return to + end - start
@@ -157,10 +158,7 @@ def _put64(out: Any, place: Any, value: Any) -> None:
 
 @inlined
 def put_empty(buf: Any, place: Any, out: Any, to: Any) -> None:
-    """Write the header of 61 bytes that Kafka's cleaner leaves of a batch that loses all its records.
-
-    The header is written in whole words, so that the CRC is computed from the very words that are written.
-    """
+    """Write the header of 61 bytes that Kafka's cleaner leaves of a batch that loses all its records."""
     store64(out, to + BASE_OFFSET, le64(buf, place + BASE_OFFSET))
     store64(out, to + LENGTH, (le64(buf, place + LENGTH) & _EPOCH_OF_WORD) | _EMPTY_LENGTH)
     store64(out, to + ATTRIBUTES, (le64(buf, place + ATTRIBUTES) & _KEPT_OF_WORD) | _NO_TIME_BEGINS)

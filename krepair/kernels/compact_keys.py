@@ -41,8 +41,8 @@ from krepair.kernels.words import be16, be32, be64, byte_at, prefetch
 
 CODEC_MASK, CONTROL, TRANSACTIONAL = batch_v2.CODEC_MASK, batch_v2.CONTROL, batch_v2.TRANSACTIONAL
 
-# how a call ended
-NEED_BYTES: Final = 0
+# Status with which a call of a kernel ends.
+NEED_BYTES: Final = 0  # the window has no further complete batch
 OTHER: Final = 1  # the next batch is compressed or does not fit into the window
 TABLE_FULL: Final = 2
 BAD_RECORD: Final = 3  # a record does not fit its batch
@@ -50,12 +50,12 @@ BAD_ORDER: Final = 4  # offsets do not ascend, or lie outside of their batch
 NO_BATCH: Final = 5
 OUTPUT_FULL: Final = 6
 PACKED_FULL: Final = 7
-TRANSACTION: Final = 8  # a batch of data of a transaction, and what is aborted is not known
-UNPREPARED: Final = 9  # a compressed batch of which nobody has worked out what stays
+TRANSACTION: Final = 8  # a data batch of a transaction, while aborted transactions are not known
+UNPREPARED: Final = 9  # a compressed batch that ``compact_packed`` has not filtered yet
 OLD_FORMAT: Final = 10  # a message of v0 or v1
 
-# columns of a compressed batch that is left for later: its place, size and codec in the window, then the places of its
-# records in the buffer into which it is unpacked
+# Columns of a compressed batch that was put aside: place and size in the window, codec, and start and end of its
+# records in the buffer into which it is unpacked.
 P_PLACE: Final = 0
 P_SIZE: Final = 1
 P_CODEC: Final = 2
@@ -63,26 +63,28 @@ P_START: Final = 3
 P_END: Final = 4
 PACKED_COLUMNS: Final = 5
 
-# scalars of the state
-K_PLACE: Final = 0
-K_KEYS: Final = 1  # rows in the table
-K_KEYLESS: Final = 2  # records of committed data without a key
+# Elements of the state, an array that callers carry from call to call.
+K_PLACE: Final = 0  # place of the next batch in the window
+K_KEYS: Final = 1  # number of rows in the table
+K_KEYLESS: Final = 2  # number of records of committed data without a key
 K_LAST_OFFSET: Final = 3  # offset of the last record read of the current batch; at first base offset - 1
 K_BATCH_LAST: Final = 4  # highest offset that the current batch may hold
-K_PACKED: Final = 5  # compressed batches of the window that are left for later
-K_ABORTED_UNKNOWN: Final = 6  # whether the work ends at a batch of data of a transaction
-K_LOWEST: Final = 7  # whether rows hold the lowest offset of each key, see ``LARGEST``
-K_NOTED: Final = 8  # keys that were noted, and are not entered yet
-K_SIZED: Final = 9  # words of records that were noted, and are not taken yet
-K_SIZES: Final = 10  # whether such words are wanted, and fit all records so far
-FIELDS: Final = 11  # fields of the current record
+K_PACKED: Final = 5  # number of compressed batches that were put aside
+K_ABORTED_UNKNOWN: Final = (
+    6  # 1 if aborted transactions are not known: then a data batch of one ends the call
+)
+K_LOWEST: Final = 7  # 1 if rows hold the lowest offset of each key, see ``LARGEST``
+K_NOTED: Final = 8  # number of collected keys that are not in the table yet
+K_SIZED: Final = 9  # number of words of records that the caller has not taken yet
+K_SIZES: Final = 10  # 1 if such words are wanted, and all records so far fit into one
+FIELDS: Final = 11  # first of the fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
-# columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
+# Columns of a key's row: two halves of the hash, and the offset + 1 of its record (0: a free slot).
 ROW_WORDS: Final = 3
 
-# a word for each record of an uncompressed batch: its size, two flags, the step from the offset of the record before
-# (from the base offset - 1 for the first), and its timestamp delta
+# Parts of the word that is noted for each record of an uncompressed batch: its size, two flags, the difference from the
+# offset of the previous record (from the base offset - 1 for the first), and its timestamp delta.
 W_SIZE: Final = (1 << 26) - 1
 W_KEYLESS: Final = 1 << 26
 W_TOMBSTONE: Final = 1 << 27
@@ -91,10 +93,13 @@ W_STEP: Final = (1 << 12) - 1
 W_TIME_SHIFT: Final = 40
 
 AHEAD: Final = 12
-"""Number of rows by which the memory of a row is prefetched."""
+"""Number of rows in advance for which the memory of a row is prefetched."""
 
 LARGEST: Final = 2**63 - 1
-"""Rows of lowest offsets hold ``LARGEST`` minus the offset: the greatest number of a key is its lowest offset."""
+"""Number from which offsets are subtracted in tables of lowest offsets.
+
+A table keeps the greatest number of each key; with ``LARGEST`` minus the offset, that is the lowest offset.
+"""
 
 
 @inlined

@@ -21,7 +21,7 @@ from krepair.kernels.compact_records import (
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.words import le64, product_high, product_low
 
-# columns of a record's hashes
+# Columns of the hashes of a record.
 H_FIRST: Final = 0
 H_SECOND: Final = 1
 H_OFFSET: Final = 2
@@ -33,31 +33,31 @@ HASH_COLUMNS: Final = 5
 NO_KEY: Final = 1
 TOMBSTONE: Final = 2
 
-# columns of a row of keys: two halves of the hash, offset + 1 (0: a free slot), bits
+# Columns of a key's row: two halves of the hash, offset + 1 of a record (0: a free slot), bits of the record.
 K_FIRST: Final = 0
 K_SECOND: Final = 1
 K_AFTER: Final = 2
 K_BITS: Final = 3
 KEY_WORDS: Final = 4
 
-# bits of K_BITS, besides TOMBSTONE: what becomes of the record
-COMMITTED: Final = 4  # by a marker
-TWO_EPOCHS: Final = 8
-OPEN: Final = 16
-ABORTED: Final = 32
+# Further bits of K_BITS: the state of the record. Without any of them the record belongs to no transaction.
+COMMITTED: Final = 4  # a COMMIT marker ended its transaction
+TWO_EPOCHS: Final = 8  # its transaction has batches of two producer epochs
+OPEN: Final = 16  # its transaction has no marker
+ABORTED: Final = 32  # an ABORT marker ended its transaction
 OTHER: Final = OPEN | ABORTED
-"""Bit of a row that holds the last open or aborted record of a key instead of the last committed one."""
+"""Bits of which one is set in a row with the last open, or the last aborted, record of a key."""
 MARKER: Final = -1
-"""Value in place of the bits for a marker's batch, which is not entered."""
+"""Value in place of the bits for a control batch, whose records are not entered."""
 
-# state of a table of keys
-E_BATCH: Final = 0  # next batch
-E_RECORD: Final = 1  # its first record
-E_KEYS: Final = 2  # rows in the table
-E_DIGESTS: Final = 3  # rows of digests
+# Elements of the state of a table of keys.
+E_BATCH: Final = 0  # index of the next batch
+E_RECORD: Final = 1  # index of that batch's first record
+E_KEYS: Final = 2  # number of rows in the table
+E_DIGESTS: Final = 3  # number of digests collected
 ENTER_STATE: Final = 4
 
-# how entering records ended
+# Status with which ``enter_records`` ends.
 ENTERED: Final = 0
 TABLE_FULL: Final = 1
 DIGESTS_FULL: Final = 2
@@ -74,7 +74,7 @@ _8, _31 = np.uint64(8), np.uint64(31)
 
 @inlined
 def _folded(one: Any, other: Any) -> Any:
-    """Return the two halves of the product of two words, xored."""
+    """Multiply two words to 128 bits, and return the XOR of the two halves."""
     return product_low(one, other) ^ product_high(one, other)
 
 

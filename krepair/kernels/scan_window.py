@@ -343,7 +343,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
     huge_position = state[c.S_HUGE_OK]
     slot_mask = np.uint64(slots.shape[0] - 1)
     slot_shift = _slot_shift(slots.shape[0] - 1)
-    plain_end = filled  # the last batch of the span is never plain
+    plain_end = filled  # the last batch of the cleanable range is never plain
     if last_position >= 0:
         plain_end = min(filled, last_position - origin + PLAIN_SIZE - 1)
     plain_limit = min(high_watermark, segment_base + INT32_MAX + 1)  # higher offsets take the full path

@@ -41,16 +41,20 @@ from krepair.kernels.scan_window import (
 )
 from krepair.kernels.words import be16, be32, be64
 
+# Status with which a call of ``transactions_window`` ends.
 NEED_BYTES, TABLE_FULL, OUTPUT_FULL, STOPPED = range(4)
+# Elements of the state: position and counts, and head and tail of the list of open transactions.
 (T_POSITION, T_ROWS, T_ENTRIES, T_HEAD, T_TAIL, T_NEXT_OFFSET, T_GAPS, T_HOLES, T_WAITING, T_WAITS) = range(
     10
 )
 _STATE_SIZE = 10
+# Columns of a producer's row: its id, its open transaction, and that transaction's neighbours in the list.
 _ID, _FIRST, _BEFORE, _AFTER, _MARKER, _LATEST, _HOLES = range(7)
 _ROW_SIZE = 7
+# Columns of an aborted transaction, see ``SegmentTransactions.entries``.
 E_PRODUCER, E_FIRST, E_LAST, E_STABLE, E_HAS_DATA, E_MARKER, E_LATEST, E_NEXT = range(8)
 _ENTRY_SIZE = 8
-WINDOW_BYTES = 1 << 18  # fits the second-level cache, so that what was read is not read from memory again
+WINDOW_BYTES = 1 << 18  # fits into the second-level cache, so that the kernel need not wait for memory
 _FIRST_ROWS = 64
 _FIRST_ENTRIES = 256
 

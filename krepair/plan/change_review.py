@@ -121,24 +121,26 @@ def _span(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator
     partition = facts.partition
     where, span = partition.folder, partition.span
     if span is None:
-        yield Objection("RV16", where, "segments are rewritten, but the plan has no span for them")
+        yield Objection("RV16", where, "segments are rewritten, but the plan has no cleanable range for them")
         return
     if not 0 <= span.start_offset < span.end_offset <= partition.log_end_offset:
         yield Objection(
-            "RV16", where, f"span {span.start_offset} to {span.end_offset} is empty, or not inside of the log"
+            "RV16",
+            where,
+            f"cleanable range {span.start_offset} to {span.end_offset} is empty, or not in the log",
         )
     if not facts.policy.assume_high_watermark and span.end_offset > partition.high_watermark:
         yield Objection(
             "RV16",
             where,
-            f"span ends at {span.end_offset}, past the high watermark {partition.high_watermark}",
+            f"cleanable range ends at {span.end_offset}, past the high watermark {partition.high_watermark}",
         )
     for change in changes:
         if not span.start_offset <= change.base_offset <= change.last_offset < span.end_offset:
             yield Objection(
                 "RV16",
                 change.change_id,
-                f"offsets {change.base_offset} to {change.last_offset} are not inside of the span "
+                f"offsets {change.base_offset} to {change.last_offset} are not in the cleanable range "
                 f"{span.start_offset} to {span.end_offset}",
             )
 

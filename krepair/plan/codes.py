@@ -103,7 +103,7 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
     ),
     "scratch": CodeInWords("the keys do not fit into memory", "--scratch DIR, on another file system"),
     "compacted-old-format": CodeInWords(
-        "messages of format v0 or v1 below the bound", "nothing: the broker's cleaner compacts them"
+        "messages of format v0 or v1 in the cleanable range", "nothing: the broker's cleaner compacts them"
     ),
     "compacted-too-large": CodeInWords(
         "a new log would pass 2 GiB", "nothing: the broker's cleaner stops there, too"

@@ -25,7 +25,7 @@ OBJECTIONS: Final[dict[str, str]] = {
     "RV09": "a name is not a plain file name, or not one of this partition",
     "RV13": "the topic is one that is never changed",
     "RV14": "the topic is not compacted by its own settings",
-    "RV16": "a change lies outside of the span, or the span ends past the high watermark",
+    "RV16": "a change lies outside of the cleanable range, or the range ends past the high watermark",
     "RV17": "a group is not a run of neighbouring segments of this partition",
     "RV18": "the active segment would be changed",
     "RV21": "the new segment would have no batch, or its size or last offset is wrong",

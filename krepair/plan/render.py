@@ -413,7 +413,7 @@ def _records(plan: Plan) -> Section:
         rows,
     )
     return Section(
-        title="Records by key, below the bound", lines=tuple(lines), table=table, part="partitions"
+        title="Records by key, in the cleanable range", lines=tuple(lines), table=table, part="partitions"
     )
 
 

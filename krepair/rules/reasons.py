@@ -86,7 +86,9 @@ REASONS: dict[Reason, ReasonText] = {
         "Cleaner.cleanInto, isBatchLastRecordOfProducer (2.2.1), KAFKA-8335",
     ),
     Reason.EMPTIED_LAST: ReasonText(
-        Verdict.KEEP, "emptied batch that is the last of the span or of its new segment", "KAFKA-17076"
+        Verdict.KEEP,
+        "emptied batch that is the last of the cleanable range or of its new segment",
+        "KAFKA-17076",
     ),
     Reason.MARKER_HELD: ReasonText(
         Verdict.KEEP,
@@ -96,7 +98,8 @@ REASONS: dict[Reason, ReasonText] = {
     ),
     Reason.LAST_EMPTIED_NOW: ReasonText(
         Verdict.EMPTY,
-        "last batch of the span or of its new segment: kept as an emptied batch so that no end offset is lost",
+        "last batch of the cleanable range or of its new segment: kept as an emptied batch so that no end offset is "
+        "lost",
         "KAFKA-17076",
     ),
     Reason.EMPTIED: ReasonText(
