@@ -39,13 +39,13 @@ EXIT_CODE_MEANING: dict[ExitCode, str] = {
     ExitCode.FOUND: (
         "findings, damage or changes exist (check, compare, diff, dump, groups, plan, transactions, verify)"
     ),
-    ExitCode.PARTLY: "done in part; the directory is consistent, and what is not done is named with its reason",
+    ExitCode.PARTLY: "done in part; the directory is consistent, and the page names what is not done, with its reason",
     ExitCode.PERSON_DECIDES: "krepair cannot know this; a person has to decide",
-    ExitCode.NOT_A_LOG_DIR: "not a log directory, or what was named is not in it",
-    ExitCode.LOCKED: "the log directory is in use; who has locked it is named",
+    ExitCode.NOT_A_LOG_DIR: "not a log directory, or it does not contain what was named",
+    ExitCode.LOCKED: "the log directory is in use; the message names the process that has locked it",
     ExitCode.STALE_PLAN: "nothing was changed: the files are not those of the plan, or it is for another directory",
     ExitCode.REFUSED: "nothing was changed: it would not have been safe",
-    ExitCode.VERIFY_FAILED: "a new file was not as planned: the original is back, or is still kept",
+    ExitCode.VERIFY_FAILED: "a new file was not as planned: the original was restored, or is still kept",
     ExitCode.UNREADABLE: "a file could not be read (an I/O error is never taken for damage)",
     ExitCode.INTERRUPTED: (
         "stopped between two steps; rerun the command to resume, or roll an apply back with krepair undo"

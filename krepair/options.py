@@ -316,12 +316,12 @@ class Options:
     # What a plan is made of.
     fixes: tuple[str, ...] = _plan(
         "--fix LIST",
-        "Names divided by commas; markers if left out; may be repeated.",
+        "Names of fixes, separated by commas; may be repeated. Without it: markers.",
         DEFAULT_FIXES,
         gathered=tuple,
         listed=True,
     )
-    merge: bool = _plan("--no-merge", "Do not join neighbouring segments.", default=True)
+    merge: bool = _plan("--no-merge", "Do not merge neighbouring segments.", default=True)
     as_broker: bool = _plan(
         "--as-broker",
         "Consent: markers and tombstones older than delete.retention.ms go, as a broker's cleaner would remove them, "
@@ -330,16 +330,16 @@ class Options:
     )
     accepted_losses: tuple[str, ...] = _plan(
         "--accept-data-loss RULE:TOPIC-PARTITION:OFFSET",
-        "With --fix tail or checkpoints: plan the way out of this one damage, named by its rule, partition and first "
-        "lost offset as krepair check names it; may be repeated.",
+        "Consent, with --fix tail or checkpoints: repair this damage although records are lost. krepair "
+        "check prints each one to type; may be repeated.",
         (),
         read=parse_accepted_loss,
         gathered=_sorted_once,
     )
     replicas: tuple[str, ...] = _plan(
         "--replicas ID=LOGDIR[,LOGDIR]",
-        "Another broker's log directories, stopped; may be repeated. With this broker's own ID: its other log "
-        "directories.",
+        "Log directories of another, stopped broker; may be repeated. With this broker's own ID: its other "
+        "log directories.",
         **_REPEATED,
     )
     delete_horizon: str = _plan(
@@ -351,26 +351,26 @@ class Options:
     )
     keep: str = _plan(
         "--keep inplace|until-verified|auto",
-        "Where originals stay until purge. inplace: in the partition folder. until-verified: nowhere; apply frees "
-        "them, group by group, when what replaces them is verified. auto: in the folder while the disk has room, else "
-        "nowhere.",
+        "Where originals stay until purge. inplace: in the partition folder. until-verified: nowhere; apply "
+        "frees them, group by group, when the new files are verified. auto: in the folder while the disk has "
+        "room, otherwise nowhere.",
         "inplace",
     )
     assume_high_watermark: str = _plan(
         "--assume-high-watermark log-end",
-        "Where no high watermark is recorded for a partition, take its log end as the high watermark.",
+        "If no high watermark is recorded for a partition, take its log end as the high watermark.",
     )
     cluster: str = _plan(
         "--cluster FILE",
-        "What the cluster says of its partitions: the output of kafka-topics.sh --bootstrap-server ... --describe, "
-        "or a copy of the active controller's __cluster_metadata-0. Where all other replicas are in sync without this "
-        "one, markers and tombstones older than delete.retention.ms may go.",
+        "State of the cluster: the output of kafka-topics.sh --bootstrap-server ... --describe, or a copy of "
+        "the active controller's __cluster_metadata-0. If all other replicas are in sync without this one, "
+        "markers and tombstones older than delete.retention.ms may go.",
     )
     only_replica: tuple[str, ...] = _plan(
         "--only-replica TOPIC|*",
-        "There is no other replica of this topic (* for all): markers and tombstones may go; may be repeated. "
-        "krepair does not believe it where the metadata log names several replicas: give --config, so that it finds "
-        "that log.",
+        "There is no other replica of this topic (* for all): markers and tombstones may go; may be "
+        "repeated. It is refused if the metadata log names several replicas: give --config, which says where "
+        "that log is.",
         (),
         gathered=_sorted_once,
     )
@@ -378,12 +378,12 @@ class Options:
     config: str | None = _reading("--config FILE", "The broker's server.properties.", None)
     topic_config: str | None = _reading(
         "--topic-config FILE",
-        'Topic settings: JSON {"topic": {"key": "value"}}, or what kafka-configs.sh --describe prints.',
+        'Topic settings: JSON {"topic": {"key": "value"}}, or the output of kafka-configs.sh --describe.',
         None,
     )
     broker_version: str = _reading(
         "--broker-version VERSION",
-        "Version of the broker that will start on it.",
+        "Version of the broker that will start on the log directory.",
         read=_parse_version,
     )
     settings: tuple[tuple[str, str], ...] = _reading(
@@ -403,38 +403,39 @@ class Options:
     )
     now_ms: int = _clock(
         "--now TIME",
-        "The clock of all decisions: ISO 8601 or epoch milliseconds.",
+        "The time of all decisions: ISO 8601 or epoch milliseconds.",
         read=parse_clock_ms,
         use="clock",
     )
     # Where the work is done.
     scratch: str = _option(
         "--scratch DIR",
-        "Where keys and hashes go that do not fit into memory; on a log directory's file system only if it is named "
-        "here.",
+        "Folder for keys and hashes that do not fit into memory; on a log directory's file system only if "
+        "you name it here.",
         use="scratch",
     )
     engine: EngineName = _place(  # noqa: RUF009 - a name of an enum
         "--engine auto|spark|inline",
-        "Where the work is done; auto picks by size.",
+        "Where the work is done; auto chooses by size.",
         "auto",
         read=EngineName,
     )
-    master: str = _place("--master URL", "Spark master, as local[*] or spark://host:7077.")
+    master: str = _place("--master URL", "Spark master, such as local[*] or spark://host:7077.")
     # What comes out.
     json: bool = _option("--json", "One JSON document on standard output.", default=False)
     json_lines: bool = _option("--json", "One JSON object a line.", default=False)
     quiet: bool = _option("--quiet -q", "No progress and no page, only the exit code.", default=False)
     verbose: bool = _option(
         "--verbose -v",
-        "Say on stderr, line by line, what is decided and done, with times and partitions.",
+        "Print each decision and step on stderr, with times and partitions.",
         default=False,
     )
-    log: str = _option("--log FILE", "Write the same lines to the end of this file.")
+    log: str = _option("--log FILE", "Append the same lines to this file.")
     metrics: str = _option(
-        "--metrics FILE.prom", "At the end write metrics here, for the node exporter's text file collector."
+        "--metrics FILE.prom",
+        "At the end write metrics to this file, for the node exporter's text file collector.",
     )
-    html: str = _option("--html FILE", "At the end write a page for a browser here, too.")
+    html: str = _option("--html FILE", "At the end also write a page for a browser to this file.")
     output_format: str = _option(
         "--format text|md|html|json", "For a terminal, a ticket, a browser, a program.", "text"
     )
@@ -447,30 +448,32 @@ class Options:
         "--deep", "Also decompress all compressed content (KR307); costs CPU time.", default=False
     )
     every: bool = _option(
-        "--all", "Each finding, each partition and each line of the forecast.", default=False
+        "--all", "Show each finding, each partition and each line of the forecast.", default=False
     )
     every_partition: bool = _option(
-        "--all", "Also one line for each partition that is as it should be.", default=False
+        "--all", "Also show one line for each partition without a difference.", default=False
     )
-    rule: str = _option("--rule KRnnn", "Each finding of this rule, and what to type for it.", read=str.upper)
+    rule: str = _option(
+        "--rule KRnnn", "Show each finding of this rule, and the command for it.", read=str.upper
+    )
     # verbs of a plan
     out: str | None = _option("--out PLAN", "Where to write the plan; never in LOGDIR.", None)
     preview: bool = _option(
         "--preview",
-        "Make it beside a running broker: a plan to read and to agree on. apply refuses it.",
+        "Make a plan beside a running broker, to read and to approve. apply refuses it.",
         default=False,
     )
     expect: str = _option(
         "--expect DIGEST",
-        "Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.",
+        "Refuse a plan with another digest; give at least the first 32 of its 64 hex digits.",
     )
     plan_id: str = _option(
-        "--plan-id ID", "With LOGDIR: the plan, by its id; left out, what is kept is listed."
+        "--plan-id ID", "With LOGDIR: id of the plan. Without it, all plans there are listed."
     )
     originals: bool = _option(
         "--originals",
-        "Of a plan: also compare what apply made with the kept originals, byte for byte. Ends with 2 if no original "
-        "is kept any more.",
+        "With a plan: also compare the new files with the kept originals, byte for byte. Ends with 2 if no "
+        "original is left.",
         default=False,
     )
     # one verb each
@@ -481,13 +484,15 @@ class Options:
     transactional_id: tuple[str, ...] = _option(
         "--transactional-id ID", "Only this id, in any state; may be repeated.", **_REPEATED
     )
-    batches: bool = _option("--batches", "Of logs: the headers of batches.", default=False)
+    batches: bool = _option("--batches", "Only the headers of batches of a log.", default=False)
     records: bool = _option(
-        "--records", "Of logs: the records. Without either both are shown.", default=False
+        "--records",
+        "Only the records of a log. Without --batches and --records both are shown.",
+        default=False,
     )
     offsets: tuple[int, int] = _option(
         "--offsets A..B",
-        "Only these offsets, both included; 100.. and ..200 are right, too.",
+        "Only these offsets, both included; one may be left out: 100.. or ..200.",
         (-(2**63), _MAX_INT64),
         read=parse_offsets,
     )
@@ -500,17 +505,19 @@ class Options:
     )
     keys: str = _option(
         "--keys auto|text|json|hex|base64",
-        "How keys are shown; auto is text, or base64 where the bytes are no UTF-8.",
+        "How keys are shown; auto is text, or base64 if the bytes are not UTF-8.",
         "auto",
     )
     values: str = _option("--values auto|text|json|hex|base64", "How values are shown.", "auto")
     cut: int = _option("--cut BYTES", "Show at most this many bytes of a key or a value.", 1 << 20, read=int)
     decode: str = _option(
         "--decode auto|offsets|transactions|share|none",
-        "Decode records of the coordinators' topics; auto goes by the name of the folder.",
+        "Decode records of the coordinators' topics; auto decides by the name of the folder.",
         "auto",
     )
-    into: str = _option("--into DIR", "Where to; left out: into the installation, for all its users.")
+    into: str = _option(
+        "--into DIR", "Folder for the compiled code. Without it: the installation, for all its users."
+    )
 
     _topics_named: frozenset[str] = field(init=False, repr=False, compare=False)
     _partitions_named: frozenset[tuple[str, int]] = field(init=False, repr=False, compare=False)

@@ -75,10 +75,9 @@ def cli_page() -> str:
     for verb, command in group.commands.items():
         parts.append(f"## krepair {verb}\n\n{help_of(command, f'krepair {verb}')}")
     introduction = (
-        "What `krepair --help` and `krepair VERB --help` print. TIME is ISO 8601 or epoch milliseconds. "
-        "Text for people goes to standard output, progress to standard error; `--json` gives one "
-        "document with a `format_version`. Every page ends with the next command. What the exit codes mean: "
-        "[exit-codes.md](exit-codes.md)."
+        "This page is the output of `krepair --help` and `krepair VERB --help`. Pages go to standard output "
+        "and end with the next command; progress goes to standard error. `--json` prints one document with a "
+        "`format_version`. TIME is ISO 8601 or epoch milliseconds. [Exit codes](exit-codes.md)."
     )
     return page("Command line", "krepair/cli", introduction, "\n".join(parts))
 
@@ -87,12 +86,12 @@ def exit_codes_page() -> str:
     """Build the page of exit codes."""
     rows = [(int(code), code.name, EXIT_CODE_MEANING[code]) for code in EXIT_CODE_MEANING]
     introduction = (
-        "One list for all verbs; a number is never reused, and an unknown one is a failure. `128 + n` is signal "
-        "`n`. In `--json` output each partition of an apply has its own code, too."
+        "All verbs use this list. A number never gets a second meaning. Treat an unknown number as a failure. "
+        "`128 + n` is signal `n`. In `--json` output each partition of an apply also has its own code."
     )
     after = (
-        "A script that only wants to know whether there is something to do treats 0 and 2 as success of `check` and "
-        "`plan`.\nAfter 3 and 16 run the same command again; after 12 make a new plan."
+        "- For `check` and `plan`, 0 and 2 are both success: 2 says that there is something to do.\n- After 3 "
+        "and 16, run the same command again.\n- After 12, make a new plan."
     )
     body = table(("code", "name", "meaning"), rows) + "\n" + after
     return page("Exit codes", "krepair/errors.py", introduction, body)
@@ -106,15 +105,15 @@ def findings_page() -> str:
     )
     parts = [overview]
     for rule in CATALOGUE:
-        by = "" if rule.command == CHECK else f"- Looked for by: `{rule.command}`\n"
+        by = "" if rule.command == CHECK else f"- Reported by: `{rule.command}`\n"
         parts.append(
             f"## {rule.code}\n\n**{rule.title}** ({rule.severity})\n\n"
-            f"{by}- Evidence: {rule.evidence}\n- Left as it is: {rule.danger}\n- Fix: `{rule.fix}`\n"
+            f"{by}- Evidence: {rule.evidence}\n- If nobody acts: {rule.danger}\n- Fix: `{rule.fix}`\n"
             f"- Lost if krepair is wrong: {rule.lost_if_wrong}\n- Source: {rule.source}\n"
         )
     introduction = (
-        "What `krepair check` looks for; some rules need another command, which is named. A rule's number is "
-        "never reused. `krepair explain KRnnn` prints the same."
+        "`krepair check` looks for these findings; a few rules name another command that reports them. "
+        "`krepair explain KRnnn` prints the same text. The number of a rule is never reused."
     )
     return page("Findings", "krepair/checks/catalogue.py", introduction, "\n".join(parts))
 
@@ -123,12 +122,12 @@ def reasons_page() -> str:
     """Build the page of reasons."""
     rows = [(f"`{code.value}`", text.verdict, text.text, text.source) for code, text in REASONS.items()]
     introduction = (
-        "Why a batch stays (K), is emptied (E) or goes (D) in marker-only compaction. Every batch of a changed "
-        "segment is counted under exactly one of these codes, and the plan shows the counts. Where records go by key, "
-        "they go first; batches and bytes are counted as they are without these records. The rules behind them: "
+        "A plan for marker compaction counts every batch of a changed segment under exactly one of these "
+        "codes. They say why a batch stays (K), loses its records (E) or goes (D). Key compaction removes "
+        "records first; batches and bytes are then counted without these records. The rules are explained in "
         "[rules.md](rules.md)."
     )
-    body = table(("code", "batch", "why", "where Kafka does, or says, the same"), rows)
+    body = table(("code", "batch", "why", "where Kafka does or documents the same"), rows)
     return page("Reasons", "krepair/rules/reasons.py", introduction, body)
 
 
@@ -165,20 +164,19 @@ def formats_page() -> str:
     for schema in (group_metadata.SUBSCRIPTION, group_metadata.ASSIGNMENT):
         parts.append(f"### {schema.name}\n\n{schema_tables(schema)}")
     introduction = """
-The fixed-size structures of a log directory; all numbers are big-endian. Each is described once in
-the code, and encoding, decoding, the kernels' byte places and this page come from that description.
-The rest is told here in words:
+This page describes the files of a log directory byte by byte, for those who read or write them. All numbers are
+big-endian. The tables of fixed-size structures come from the code that reads and writes them. The other parts:
 
 - A **v2 batch** is the header below and then its records, compressed together or not.
   `batch_length` counts from the byte after itself; the CRC-32C covers everything from `attributes`
-  on. A batch without records is legal: the cleaner leaves it to remember a producer's last sequence
-  ("emptied"). Attribute bit 6 (KIP-534) says that `base_timestamp` is the time after which the
+  on. A batch without records is legal (retained empty batch): the cleaner keeps it to remember a producer's last
+  sequence. Attribute bit 6 (KIP-534) says that `base_timestamp` is the time after which the
   batch may be deleted.
 - A **record** is a sequence of zigzag varints: length, attributes, timestamp delta, offset delta,
   key, value, headers.
 - **Checkpoint files** (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`,
   `cleaner-offset-checkpoint`, `log-start-offset-checkpoint`, `leader-epoch-checkpoint`) are text: a
-  version, a count, and that many lines.
+  version, a count, and one line for each entry.
 - **meta.properties** is a Java properties file.
 - `.index` and `.timeindex` of an active segment are preallocated with zeros, which are not entries.
 """

@@ -137,11 +137,11 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "of a broker, loading its groups takes hours",
          source="KAFKA-8335, commit 0bf7fa85de1 (2.2.1)"),
     Rule("KR103", SLOW, "Transaction that never ends",
-         evidence="producer id, epoch and first offset of a transaction without a marker, and since when it is open by "
-                  "the coordinator's log or a marker behind it: longer than its timeout, or than "
-                  "transaction.max.timeout.ms, plus five minutes when the broker last wrote; or a transaction that "
-                  "the coordinator's log does not have",
-         danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted",
+         evidence="producer id, epoch and first offset of a transaction without a marker, and how long it has been "
+                  "open by the coordinator's log or by a later marker, up to the broker's last write: longer than "
+                  "its timeout, or than transaction.max.timeout.ms, plus five minutes; or a transaction that the "
+                  "coordinator's log does not have",
+         danger="read_committed consumers wait at its first offset forever, and nothing after it is compacted",
          lost_if_wrong=f"{NOTHING_CHANGED}. Do not abort a transaction only because of this finding: the abort of a "
                        "live transaction loses its records. kafka-transactions.sh find-hanging and describe show on "
                        "the running cluster whether it is alive; krepair transactions prints the commands",
@@ -165,26 +165,26 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "times, they are removed too late or too early",
          source="Cleaner.cleanSegments (2.2.1), LogSegment.lastModified"),
     Rule("KR107", INFORMATION, "Open transaction; it is not known for how long",
-         evidence="partition, producer id and first offset of transactions without a marker, if neither a marker "
-                  "behind them nor __transaction_state here shows how long they have been open",
+         evidence="partition, producer id and first offset of transactions without a marker, if neither a later "
+                  "marker nor __transaction_state here shows how long they have been open",
          danger="none if it is alive: the coordinator ends it after its timeout; if it is never ended, see KR103",
          source="KIP-664; the times of data batches are the producers' (message.timestamp.type)"),
     Rule("KR108", SLOW, "Keys that wait to be compacted", fix="compact",
          evidence="segments and bytes between cleaner-offset-checkpoint and the active segment, for topics whose own "
-                  "configuration says cleanup.policy=compact and for the brokers' own topics. Told from 11 closed "
-                  "segments on; from 4 on if the checkpoint has no line for the partition, since a living cleaner "
-                  "takes such a log in its next pass. Segments younger than min.compaction.lag.ms do not count. The "
-                  "bytes are the most that can go: no key is read for this",
+                  "configuration says cleanup.policy=compact and for the brokers' own topics. Reported from 11 "
+                  "closed segments on, or from 4 on if the checkpoint has no entry for the partition, because a "
+                  "running cleaner takes such a log in its next pass. Segments younger than min.compaction.lag.ms do "
+                  "not count. The bytes are an upper limit, because no key is read for this",
          danger="if keys repeat, the partition is far larger than its content, and loading it takes far longer",
-         lost_if_wrong="values that have a later value of their key, and tombstones past their horizon, but not the "
-                       "last value of a key. The originals stay until krepair purge, and the plan says before how many "
-                       "records go",
+         lost_if_wrong="values that have a later value of their key, and tombstones past their horizon, but never "
+                       "the last value of a key. The plan says how many records go, and the originals stay until "
+                       "krepair purge",
          source="KIP-346; KAFKA-6854, KAFKA-8764, KAFKA-9826; Cleaner.shouldRetainRecord (2.2.1, 3.9, 4.3)"),
     Rule("KR109", BROKER_DOWN, "Transaction log that a coordinator cannot load to its end", fix="compact",
          lost_if_wrong=KEPT,
          evidence="a segment that ends with an emptied batch, for a broker before 3.9.2; or offsets without a batch "
-                  "before an empty active segment, for a broker before 2.4. Told as information where the version is "
-                  "not known: cleaners of 3.9.2 and later leave such batches, and their brokers read on",
+                  "before an empty active segment, for a broker before 2.4. Only information if the version is not "
+                  "known: cleaners of 3.9.2 and later leave such batches, and their brokers read past them",
          danger="the broker starts, but the coordinator of this partition of __transaction_state answers "
                 "COORDINATOR_LOAD_IN_PROGRESS forever: none of its transactional ids can begin, and one core is busy",
          source="KAFKA-17941, KAFKA-9065, KAFKA-17076; TransactionStateManager.loadTransactionMetadata; seen on 2.2.1, "
@@ -209,9 +209,9 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="LogSegment.recover (2.2.1, 3.9)"),
     Rule("KR204", DATA_LOSS, "Transaction index that disagrees with the markers of the log", fix="index",
          evidence="the aborted transaction without an entry, or the entry that no broker can have written",
-         danger="read_committed consumers see aborted records, or never see committed ones; marker compaction leaves "
-                "the partition alone. With an entry of an unknown version no broker starts. With an entry below the "
-                "base offset the broker recovers the segment, after a clean stop too",
+         danger="read_committed consumers see aborted records, or never see committed ones; marker compaction skips "
+                "the partition. With an entry of an unknown version no broker starts. With an entry below the base "
+                "offset the broker recovers the segment, after a clean stop too",
          lost_if_wrong="the first offset and the last stable offset of entries whose batches were compacted away; "
                        "nobody can compute them again",
          source="TransactionIndex, KAFKA-10702, KAFKA-13727"),
@@ -234,7 +234,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     # -- the bytes of logs
     Rule("KR301", BROKER_DOWN, "Torn tail: partial bytes after the last valid batch of the last segment", fix="tail",
          evidence="position after the last valid batch, how many bytes follow, and that no valid batch is among them",
-         danger="after an unclean stop the broker truncates the tail. After a clean stop it appends behind the tail, "
+         danger="after an unclean stop the broker truncates the tail. After a clean stop it appends after the tail, "
                 "and consumers fail there; or it does not start, if the first bytes declare a size that no batch has "
                 "(KR803)",
          lost_if_wrong="the bytes after the last valid batch; they are kept until purge, and undo writes them back",
@@ -259,11 +259,11 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "other cases a recovery that reads the offset fails, and the broker does not start",
          source="KAFKA-6264, Log.splitOverflowedSegment (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1"),
     Rule("KR305", DATA_LOSS, "Range of zeros in a log", fix="tail",
-         evidence="position, length, whether valid batches follow, and what each way out costs if they do. Information "
-                  "where the zeros are space that a broker allocated ahead (preallocate): at the end of a closed "
-                  "segment whose next one begins at the next offset; at the log end after a kill, if preallocate of "
-                  "the topic is on",
-         danger="a write did not reach the disk; the broker truncates the log there and loses everything behind it. "
+         evidence="position, length, whether valid batches follow, and what each way out costs if they do. Only "
+                  "information if the zeros are space that a broker allocated ahead (preallocate): at the end of a "
+                  "closed segment whose next one begins at the next offset; at the log end after a kill, if "
+                  "preallocate of the topic is on",
+         danger="a write did not reach the disk; the broker truncates the log there and loses everything after it. "
                 "After a clean stop no broker starts if an active log ends with 18 or more zeros (KR803)",
          lost_if_wrong="at the end of a partition only zeros; elsewhere the cost that a person named in "
                        "--accept-data-loss; all of it is kept until purge",
@@ -304,7 +304,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                   "log above it; or a partition that a checkpoint names, and whose folder is not here",
          danger="the next start begins at the log end, or with an empty folder, without a warning: it gives the lost "
                 "offsets to new records, and consumers and followers do not notice",
-         lost_if_wrong="the lines that tell of the loss, and only by --accept-data-loss: --fix checkpoints lowers them",
+         lost_if_wrong="the checkpoint entries that show the loss: --fix checkpoints lowers them only with "
+                       "--accept-data-loss",
          source="LogManager.shutdown, LogLoader.load (3.9), Log.loadSegments (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1"),
     # -- checkpoints
     Rule("KR401", BROKER_DOWN, "Leader epoch checkpoint malformed, or empty beside batches that have epochs",
@@ -320,17 +321,17 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          lost_if_wrong="the entry that is replaced; the old file is kept until purge",
          source="KIP-101, KIP-279"),
     Rule("KR403", SLOW, "Recovery point checkpoint malformed or past the log end", fix="checkpoints",
-         evidence="line, and the log end",
+         evidence="entry, and the log end",
          danger="the broker recovers every segment from 0, or does not recover what it should",
          lost_if_wrong="time: a lower recovery point only makes the start longer",
          source="LogManager.loadLogs (2.2.1, 3.9)"),
     Rule("KR404", CONFUSING, "High watermark checkpoint malformed or past the log end", fix="checkpoints",
-         evidence="line, and the log end",
+         evidence="entry, and the log end",
          danger="consumers see records twice or wait for records that are not there",
          lost_if_wrong="time: a lower high watermark rises again by itself",
          source="ReplicaManager, OffsetCheckpointFile (2.2.1, 3.9)"),
     Rule("KR405", DATA_LOSS, "Log start checkpoint malformed, or past the log end", fix="checkpoints",
-         evidence="line, and the log end",
+         evidence="entry, and the log end",
          danger="past the log end: at the next start the broker deletes every segment of the partition; malformed: it "
                 "does not start",
          lost_if_wrong="nothing: a lower log start only keeps more, records deleted by request among them",
@@ -341,10 +342,10 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          lost_if_wrong="nothing",
          source="CheckpointFile.write (3.9)"),
     Rule("KR407", BROKER_DOWN, "meta.properties missing, malformed, or of another cluster or broker",
-         evidence="key, value here and value in the other log directories or in --config; of a directory that is "
-                  "empty or not there: the partitions that the metadata log places in it",
-         danger="the broker does not start. If a disk is not mounted, its folder is empty: formatted and started, its "
-                "replicas are empty",
+         evidence="key, value here and value in the other log directories or in --config; for a directory that is "
+                  "empty or missing, the partitions that the metadata log places in it",
+         danger="the broker does not start. If a disk is not mounted, its folder is empty. If somebody then formats "
+                "it and starts the broker, the replicas in it are empty",
          source="BrokerMetadataCheckpoint (2.2.1), MetaPropertiesEnsemble (3.9)"),
     Rule("KR408", DATA_LOSS, "partition.metadata missing, empty, or with another topic id",
          evidence="folder, topic id here and elsewhere",
@@ -352,23 +353,24 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "it as they start. With an empty file the broker does not start",
          source="PartitionMetadataFile (3.9); seen on 3.3.2, 3.6.2, 3.9.2, 4.3.1"),
     Rule("KR409", CONFUSING, "No high watermark recorded",
-         evidence="the partition has no line in replication-offset-checkpoint",
-         danger="it is not known which records followers have. So markers of this partition are left alone, unless a "
-                "person decides to use the log end (--assume-high-watermark log-end)",
+         evidence="the partition has no entry in replication-offset-checkpoint",
+         danger="it is not known which records followers have. So krepair changes no markers of this partition, "
+                "unless a person decides to use the log end (--assume-high-watermark log-end)",
          lost_if_wrong="if it is assumed too high, records that no other replica has are compacted too, but none is "
                        "lost",
          source="KAFKA-13194"),
     Rule("KR410", SLOW, "Cleaner checkpoint malformed or past the log end", fix="checkpoints",
-         evidence="line, and the log end",
-         danger="the cleaner starts at the log start again, or leaves the partition alone",
+         evidence="entry, and the log end",
+         danger="the cleaner starts at the log start again, or skips the partition",
          lost_if_wrong="time: the cleaner reads more",
          source="LogCleanerManager.cleanableOffsets (2.2.1, 3.9)"),
     Rule("KR411", CONFUSING, "Leader epoch that the batches around it contradict",
          evidence="the batch, its leader epoch, and those of its neighbours",
          danger="consumers read the batch; but a recovery that reads it can write the epoch into "
                 "leader-epoch-checkpoint, by which followers truncate. krepair derives nothing from it. A log that "
-                "diverged before 0.11 can have such batches; else it is a flipped bit, which no checksum covers",
-         source="DefaultRecordBatch (the checksum begins behind the epoch), LogSegment.recover (2.2.1, 3.9, 4.4), "
+                "diverged before 0.11 can have such batches. Otherwise it is a flipped bit; no checksum covers this "
+                "field",
+         source="DefaultRecordBatch (the checksum begins after the epoch), LogSegment.recover (2.2.1, 3.9, 4.4), "
                 "KIP-101"),
     # -- producer snapshots
     Rule("KR501", SLOW, "Producer snapshot that cannot be read", fix="snapshots",
@@ -399,7 +401,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     Rule("KR505", SLOW, "Transaction that a snapshot keeps open, and the log has forgotten", fix="snapshots",
          evidence="the snapshot with which the next start begins, and in it a producer whose transaction is open; the "
                   "log begins at or below its first offset and holds no batch of that producer from there on",
-         danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted; a "
+         danger="read_committed consumers wait at its first offset forever, and nothing after it is compacted; a "
                 "broker before 2.4 may not start at all (KR803)",
          lost_if_wrong="read_committed consumers no longer wait for a transaction that has no record in the log",
          source="ProducerStateManager.loadFromSnapshot, Cleaner.checkBatchRetention (2.2.1, 3.9), KAFKA-8443; seen on "
@@ -414,10 +416,10 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     Rule("KR601", DATA_LOSS, "Leftovers of an interrupted cleaning or deletion (.swap, .cleaned, .deleted)",
          fix="leftovers",
          evidence="file, size, and what the next start does with it",
-         danger="a .swap holds data, perhaps the only copy: if you remove it by hand, records are lost. If a .cleaned "
-                "has the same or a lower base offset, every broker deletes the .swap. If broker versions would do "
-                "different things, krepair shows both sides and leaves it alone. Of one that cannot be read it "
-                "says what to do by hand, and whether a start is safe",
+         danger="a .swap holds data, perhaps the only copy: if you remove it by hand, records are lost. If a "
+                ".cleaned has the same or a lower base offset, every broker deletes the .swap. If broker versions "
+                "treat it differently, krepair shows both results and skips the partition. For a .swap that cannot "
+                "be read it says what to do by hand, and whether a start is safe",
          lost_if_wrong="the segments that were replaced, or the .swap that was removed; both are kept until purge",
          source="Log.loadSegments (2.2.1), LogLoader.load (3.0 to 3.9), seen on 2.2.1, 3.9.2 and 4.3.1"),
     Rule("KR602", BROKER_DOWN, "Folder in the log directory that is not a partition", start=StartEffect.ENDS,
@@ -446,7 +448,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="design"),
     Rule("KR607", INFORMATION, "Topic that krepair never touches",
          evidence="__cluster_metadata; or the topic with tiered storage, and what says so",
-         danger="none by itself; a part of its data is in another place, so krepair leaves it as it is",
+         danger="none by itself; a part of its data is in another place, so krepair does not change it",
          source="KIP-405, KIP-595, design"),
     Rule(IN_USE, INFORMATION, "Log directory locked",
          evidence="process id of the holder of .lock, if the system reports it",
@@ -458,22 +460,22 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="GroupCoordinator (2.2.1, 3.9)"),
     Rule("KR610", BROKER_DOWN, "KRaft metadata log broken, at another place, or missing",
          evidence="the file, what was expected in it, and what each kind of node makes of it",
-         danger="the node does not start; or a controller without others forgets topics, and their partitions are put "
-                "aside (-stray). A node of KRaft reads this log at every start, after a clean stop too",
+         danger="the node does not start; or a single controller forgets topics, and the folders of their partitions "
+                "are renamed to -stray. A KRaft node reads this log at every start, also after a clean stop",
          source="KafkaMetadataLog, KafkaRaftServer, SharedServer, LogManager.isStrayKraftReplica (3.9), KAFKA-14240; "
                 "seen on 3.9.2, 4.3.1, 4.4.0"),
     Rule("KR611", DATA_LOSS, "Partition of this node without a folder",
          evidence="the log directory in which the metadata log places the partition, and which other replicas are in "
                   "sync as of its end. Only confusing if others are in sync and this replica is not",
-         danger="the next start makes the partition new, and empty, without an error: its records are lost if no other "
-                "replica is in sync. A disk that was replaced, or is not mounted, is the usual cause",
+         danger="the next start creates the partition again, empty, without an error: its records are lost if no "
+                "other replica is in sync. A disk that was replaced, or is not mounted, is the usual cause",
          source="LogManager.getOrCreateLog, ReplicaManager (3.9); KIP-858; seen on 3.9.2"),
     # -- replicas that disagree
     Rule("KR650", DATA_LOSS, "Tombstone missed: a replica still has values that were deleted", command=COMPARE,
          evidence="keys whose last record here is a value, while another replica has the tombstone, or has cleaned "
                   "away value and tombstone",
-         danger="as leader this replica serves deleted keys again; no broker notices, since followers are compared by "
-                "leader epochs only",
+         danger="as leader this replica serves deleted keys again; no broker notices, because followers are compared "
+                "by leader epochs only",
          source=f"Cleaner.shouldRetainRecord, AbstractFetcherThread.truncateOnFetchResponse (3.9.2); {_RAN}"),
     Rule("KR651", DATA_LOSS, "Aborted records count as committed", command=COMPARE,
          evidence="records whose transaction ends with a COMMIT here and with an ABORT on another replica; or that "
@@ -486,9 +488,9 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          danger="as leader this replica hides committed records from read_committed readers",
          source=f"ProducerAppendInfo.append (4.3.1); {_RAN}"),
     Rule("KR653", DATA_LOSS, "Tombstone or ABORT missed: which of the two is unknown", command=COMPARE,
-         evidence="keys with a last value of a transaction on this replica that another replica cleaned away without a "
-                  "later one",
-         danger="as leader this replica serves what the others do not",
+         evidence="keys whose last value on this replica is part of a transaction; another replica cleaned this "
+                  "value away and has no later one",
+         danger="as leader this replica serves records that the others do not",
          source=f"Cleaner.shouldRetainRecord (3.9.2); {_RAN}"),
     Rule("KR654", DATA_LOSS, "Transaction that is open on this replica only: its marker never came", command=COMPARE,
          evidence="producer id and first offset of the transaction; the marker on another replica, or that another "
@@ -513,16 +515,16 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     Rule("KR658", DATA_LOSS, "Log cut below what was committed or flushed", command=COMPARE,
          evidence="log end, and above it the recorded recovery point, or the high watermark (after a clean stop, or "
                   "where no other replica reaches it)",
-         danger="if this broker comes up as the only member of the ISR, the others truncate to its end, and the "
+         danger="if this broker starts as the only member of the ISR, the others truncate to its end, and the "
                 "records are gone everywhere",
          source=f"ReplicaManager.checkpointHighWatermarks, LogManager.checkpointLogRecoveryOffsets (3.9.2); {_RAN}"),
     Rule("KR659", DATA_LOSS, "Replicas of several topic ids under one name", command=COMPARE,
          evidence="the topic id of each replica",
-         danger="the topic was deleted and created again while a broker was away; the folder of the old id is foreign "
-                "data",
+         danger="the topic was deleted and created again while a broker was away; the folder of the old id belongs "
+                "to another topic",
          source=f"partition.metadata, KIP-516; {_RAN}"),
     Rule("KR660", DATA_LOSS, "Replica with damaged batches", command=COMPARE,
-         evidence="file, position and what was expected; the replica has no say about others",
+         evidence="file, position and what was expected; this replica is no evidence about others",
          danger="followers that fetch it stop; readers fail at this offset. krepair check says what can be done",
          source=f"DefaultRecordBatch.ensureValid (3.9.2); {_RAN}"),
     Rule("KR661", DATA_LOSS, "Replica with a torn end", command=COMPARE,
@@ -531,7 +533,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          danger="the next start cuts the end, although those bytes had been flushed to the disk, or committed",
          source=f"LogSegment.recover (3.9.2); {_RAN}"),
     Rule("KR662", CONFUSING, "Replicas differ, and it is unknown which is right", command=COMPARE,
-         evidence="what each has, and what would tell",
+         evidence="what each has, and what would show which is right",
          danger="one of them may have lost records, or may serve deleted ones",
          source=f"section 'What krepair cannot find out' of docs/compare.md; {_RAN}"),
     Rule("KR663", CONFUSING, "Marker missed; a later one of the same kind hides it", command=COMPARE,
@@ -540,7 +542,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="ProducerAppendInfo.append (4.3.1)"),
     Rule("KR664", CONFUSING, "Replica that could not be read", command=COMPARE,
          evidence="why it could not be read",
-         danger="nothing is known of it",
+         danger="nothing is known about it",
          source="the operating system, or a broker that was running"),
     Rule("KR665", INFORMATION, "Replica that is behind", command=COMPARE,
          evidence="its end and the greatest end, or where its next start cuts it; it fetches what another one has",
@@ -552,8 +554,9 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source=f"Cleaner, LeaderEpochFileCache (3.9.2, 4.3.1); {_RAN}"),
     Rule("KR667", DATA_LOSS, "Replica that is behind, and a leader that no longer has what it lacks", command=COMPARE,
          evidence="its end; which brokers have removed tombstones or markers above it, and which still have them",
-         danger="if one of the first leads while it catches up, it serves old or aborted records, hides committed "
-                "ones, or stalls; no broker notices. Let one of the others lead until it has caught up",
+         danger="if a broker that has removed them leads while this replica catches up, this replica later serves "
+                "old or aborted records, hides committed ones, or stalls; no broker notices. Let a broker that still "
+                "has them lead until it has caught up",
          source=f"AbstractFetcherThread, Cleaner.shouldRetainRecord, ProducerStateManager (3.9.2); {_RAN}"),
     # -- space and time
     Rule("KR701", BROKER_DOWN, "Space that the broker would free when it starts, if it could start", fix="leftovers",
@@ -572,11 +575,11 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          danger="the broker stops with 'No space left on device' while it starts",
          source="AbstractIndex.resize (2.2.1, 3.9)"),
     Rule("KR704", CONFUSING, "Timestamps of records that cannot be right",
-         evidence="the segment, its largest timestamp, whether it looks like seconds or microseconds, and the segments "
-                  "and bytes behind it",
-         danger="a time in the future stops retention by time at its segment: nothing behind it is deleted, and the "
-                "disk fills. A time in seconds is of January 1970 for a broker: the next start deletes the segment "
-                "(then: data loss)",
+         evidence="the segment, its largest timestamp, whether it looks like seconds or microseconds, and the "
+                  "segments and bytes after it",
+         danger="a time in the future stops retention by time at its segment: nothing after it is deleted, and the "
+                "disk fills. A broker takes a time in seconds for January 1970, and the next start deletes the "
+                "segment (then: data loss)",
          source="KAFKA-6482, KAFKA-20609, UnifiedLog.deleteRetentionMsBreachedSegments (3.9); seen on 3.9.2"),
     # -- the next start
     Rule("KR801", SLOW, "The next start recovers segments", fix="recovery",
@@ -621,7 +624,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          evidence="the first record that the version of --broker-version does not read, and the groups or ids of its "
                   "partition",
          danger="the broker starts, and its coordinator does not know any group, or any transactional id, of this "
-                "partition: consumers begin by their auto.offset.reset, producers get no answer",
+                "partition: consumers begin as auto.offset.reset says, producers get no answer",
          source="GroupMetadataManager, TransactionStateManager (2.2.1, 3.4.1), CoordinatorLoaderImpl (3.9, 4.4)"),
     # -- what krepair keeps
     Rule("KR901", INFORMATION, "An earlier plan still keeps originals",
@@ -666,7 +669,7 @@ def counts(finding: Finding) -> bool:
 
 _OF_THE_REVIEW: Final = "krepair apply computes it again and refuses any difference"
 GONE: Final[Mapping[str, str]] = {
-    "KR670": "krepair compare names a wrong replica; docs/compare.md, The way back, says how to make it right",
+    "KR670": "krepair compare names a wrong replica; docs/compare.md, The way back, says how to replace it",
     **{
         f"RV{number:02d}": _OF_THE_REVIEW
         for number in (1, 2, 3, 6, 7, 8, 10, 11, 12, 15, 19, 20, 22, 26, 27, 32, 34)

@@ -44,7 +44,7 @@ def check(
     log_dirs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="LOGDIR...", help="Log directories of one broker; left out, all that --config names."
+            metavar="LOGDIR...", help="Log directories of one broker; without it, all that --config names."
         ),
     ] = None,
     *,
@@ -52,7 +52,7 @@ def check(
 ) -> None:
     """Find what is wrong. Writes nothing; exits with 2 when there are findings.
 
-    The answer is summed up by rule. Each finding is shown with --rule, --topic, --partition or --all.
+    The page counts findings by rule. --rule, --topic, --partition or --all shows each finding.
 
     Example: krepair check /var/lib/kafka --config /etc/kafka/server.properties
     """
@@ -84,7 +84,7 @@ def check(
 def plan(
     log_dir: Annotated[
         str,
-        typer.Argument(metavar="LOGDIR", help="The log directory of a stopped broker; one plan is for one."),
+        typer.Argument(metavar="LOGDIR", help="The log directory of a stopped broker; a plan is for one."),
     ],
     *,
     options: Options,
@@ -95,22 +95,22 @@ def plan(
 
     \b
     markers      removes transaction markers and emptied batches that nobody needs (the default)
-    compact      keeps the last record of each key, where the cleaner makes no progress
+    compact      keeps the last record of each key, if the cleaner makes no progress
     tail         cuts torn tails; other damage in logs only with --accept-data-loss
-    index        mends .index, .timeindex and .txnindex files
-    epochs       mends leader-epoch-checkpoint
-    snapshots    removes wrong producer snapshots, and makes one at the log end
-    leftovers    finishes swaps, and removes what a broker's start deletes
-    checkpoints  mends the four offset checkpoints of the log directory
-    recovery     does the work of the next start before it, after an unclean stop
+    index        repairs .index, .timeindex and .txnindex files
+    epochs       repairs leader-epoch-checkpoint
+    snapshots    removes wrong producer snapshots, and builds one at the log end
+    leftovers    completes swaps, and removes files that a broker's start deletes
+    checkpoints  repairs the four offset checkpoints of the log directory
+    recovery     after an unclean stop, does the recovery before the next start
 
-    What lets markers and tombstones go, in the order in which to try them:
+    By default all markers and tombstones stay. To let old ones go, try these options in this order:
 
     \b
-    --cluster FILE             all other replicas are in sync: those past delete.retention.ms go
+    --cluster FILE             all other replicas are in sync: those older than delete.retention.ms go
     --replicas with --cluster  the logs of all other replicas are read: at any horizon
     --only-replica TOPIC       your word that there is no other replica: at any horizon
-    --as-broker                your consent: those past delete.retention.ms go, as Kafka does it
+    --as-broker                your consent: those older than delete.retention.ms go, as with Kafka
 
     Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
     """  # noqa: D301
@@ -199,7 +199,7 @@ def _text(read: Plan, path: str, output_format: str, observed: DiskObservation |
 
 @takes("expect broker_version scratch engine master metrics json quiet verbose log")
 def apply(plan: PlanArgument, *, options: Options) -> None:
-    """Carry out a plan: stage, verify, swap. After an interruption the same command goes on.
+    """Carry out a plan: stage, verify, swap. After an interruption the same command resumes.
 
     Example: krepair apply offsets.krplan --expect 5c2e8d0a41f7b96380de12c4a97b3f65
     """
@@ -219,7 +219,7 @@ def verify(
     *,
     options: Options,
 ) -> None:
-    """Prove that files read as they should, and that a plan's result is as planned. Writes nothing.
+    """Check that logs and indexes are valid, and that a plan's result is as planned. Writes nothing.
 
     Gaps between offsets are no problem here, because compaction makes them. krepair check names them.
 
@@ -251,8 +251,8 @@ def verify(
 def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     """Put the kept originals back, byte for byte, with their modification times.
 
-    Where the plan file is lost: krepair undo LOGDIR lists what plans keep there and changes nothing;
-    krepair undo LOGDIR --plan-id ID does it. Where a journal is damaged, undo shows the lines to type.
+    If the plan file is lost: krepair undo LOGDIR lists the plans that keep originals and changes nothing;
+    krepair undo LOGDIR --plan-id ID undoes one. If a journal is damaged, undo shows the lines to type.
 
     Example: krepair undo offsets.krplan
     """
@@ -269,8 +269,8 @@ def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
 def purge(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     """Free the kept originals of a plan that was applied. There is no undo after it.
 
-    Where the plan file is lost: krepair purge LOGDIR lists what plans keep there and changes nothing;
-    krepair purge LOGDIR --plan-id ID does it.
+    If the plan file is lost: krepair purge LOGDIR lists the plans that keep originals and changes nothing;
+    krepair purge LOGDIR --plan-id ID purges one.
 
     Example: krepair purge offsets.krplan
     """
@@ -285,12 +285,12 @@ def purge(plan: PlanOrLogDirArgument, *, options: Options) -> None:
 
 @takes("json quiet")
 def diff(
-    first: Annotated[str, typer.Argument(metavar="PLAN", help="The plan that was there before.")],
+    first: Annotated[str, typer.Argument(metavar="PLAN", help="The earlier plan.")],
     second: Annotated[str, typer.Argument(metavar="PLAN", help="The plan to compare it with.")],
     *,
     options: Options,
 ) -> None:
-    """Say what changed between two plans of one directory. Exits with 0 when nothing did, with 2 when something did.
+    """Show what changed between two plans of one directory. Exits with 0 if nothing changed, else with 2.
 
     Example: krepair diff approved.krplan new.krplan
     """
@@ -306,14 +306,12 @@ def diff(
 def dump(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE...", help="Files of a log directory; a folder means its files in order."
-        ),
+        typer.Argument(metavar="FILE...", help="Files of a log directory; of a folder, its files in order."),
     ],
     *,
     options: Options,
 ) -> None:
-    """Show what is in files of a log directory. Writes nothing; exits with 2 when something is damaged.
+    """Show the content of files of a log directory. Writes nothing; exits with 2 if something is damaged.
 
     Example: krepair dump /var/lib/kafka/__consumer_offsets-7 --records --grep my-group --json
     """
@@ -330,7 +328,7 @@ def dump(
 
 @takes("group now_ms partitions engine master json quiet verbose log")
 def groups(log_dir: LogDirArgument, *, options: Options) -> None:
-    """Say what __consumer_offsets holds: groups, members, subscriptions, commits.
+    """Show the content of __consumer_offsets: groups, members, subscriptions, commits.
 
     Writes nothing; exits with 2 if members of a group subscribe to different topics (KR609), if a commit is unseen or
     out of range, or if something is damaged.
@@ -354,9 +352,9 @@ def groups(log_dir: LogDirArgument, *, options: Options) -> None:
     "verbose log"
 )
 def transactions(log_dir: LogDirArgument, *, options: Options) -> None:
-    """Say what __transaction_state and the logs hold of transactions.
+    """Show the transactions in __transaction_state and in the logs.
 
-    Writes nothing; exits with 2 if one never ends (KR103), or if something could not be read or judged.
+    Writes nothing; exits with 2 if a transaction never ends (KR103), or if something could not be read or judged.
 
     Example: krepair transactions /var/lib/kafka --broker-version 3.9.2
     """
@@ -382,15 +380,15 @@ def compare(
         list[str],
         typer.Argument(
             metavar="ID=LOGDIR[,LOGDIR]|ID=FACTS...",
-            help="Each side is one broker: its id, and its log directories or a file of krepair facts.",
+            help="Each argument is one broker: its id, and its log directories or a file of krepair facts.",
         ),
     ],
     *,
     options: Options,
 ) -> None:
-    """Find where the replicas of partitions disagree, and who is right. Writes nothing.
+    """Find where the replicas of partitions disagree, and which one is right. Writes nothing.
 
-    Exits with 2 when replicas have diverged or are damaged, with 4 when it cannot be told.
+    Exits with 2 when replicas have diverged or are damaged, with 4 when krepair cannot tell.
 
     Example: krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka,/mnt/b2/kafka2 3=b3.facts
     """
@@ -416,15 +414,16 @@ def facts(
     log_dirs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="LOGDIR...", help="All log directories of one broker; left out, all that --config names."
+            metavar="LOGDIR...",
+            help="All log directories of one broker; without it, all that --config names.",
         ),
     ] = None,
     *,
     options: Options,
 ) -> None:
-    """Write what krepair compare on another host has to know of these replicas: no data travels.
+    """Write a file about these replicas, for krepair compare on another host.
 
-    The file holds hashes, offsets and numbers: no key and no value of a record.
+    The file holds hashes, offsets and numbers, but no key and no value of a record.
 
     Example: krepair facts /var/lib/kafka --out b3.facts
     """
@@ -451,14 +450,15 @@ def explain(
         str | None,
         typer.Argument(
             metavar="CODE",
-            help="Any code that is printed: a rule (KR101), a reason (D03, leftovers), a risk (late-readers), an "
-            "objection (RV25), an exit code (13); or the word evidence. All if left out.",
+            help="Any code that is printed: a rule (KR101), a reason (D03, leftovers), a risk "
+            "(late-readers), an objection (RV25), an exit code (13); or the word evidence. "
+            "Without it, all codes are listed.",
         ),
     ] = None,
     *,
     options: Options,
 ) -> None:
-    """Say what a code means: its danger, its fix, and where it was read.
+    """Explain a code: its danger, its fix, and its source.
 
     Example: krepair explain KR101
     """
@@ -472,7 +472,7 @@ def explain(
 
 @takes("into json quiet")
 def warm(*, options: Options) -> None:
-    """Compile now what the first run of the other verbs would compile. Part of an installation.
+    """Compile the code that the first run of the other verbs would compile. Part of an installation.
 
     Example: krepair warm
     """

@@ -656,9 +656,7 @@ def _notes_section(plan: Plan) -> Section:
             folders.setdefault(note, []).append(partition.folder)
     lines = [f"{names_text(names)}: {note}" for note, names in folders.items()]
     of_root = plan.root.notes if plan.root is not None else ()
-    return Section(
-        title="NoteTaker", lines=(*lines[:MOST_ROWS], *_left_out(lines), *of_root), part="partitions"
-    )
+    return Section(title="Notes", lines=(*lines[:MOST_ROWS], *_left_out(lines), *of_root), part="partitions")
 
 
 def _left_out(rows: Sequence[object], most: int = MOST_ROWS) -> tuple[str, ...]:
