@@ -140,7 +140,7 @@ def _ends_right(scene: Scene, verb: str, commit: Commit) -> bool:
 
 def stopped_in_the_first_group(root: Path) -> Scene:
     """The index is done; of the first group the intent is damaged, and two of its originals are out."""
-    for stop in each_stop():
+    for stop in each_stop(every=True):
         shutil.rmtree(root, ignore_errors=True)
         scene = Scene(root)
         with stop as disk:
@@ -177,7 +177,7 @@ def test_purge_leaves_no_swap_behind_of_which_the_record_is_lost(memory_dir: Pat
     """Every original is in its place, so nothing that is kept is needed; but nobody would know whose the swap is."""
     scene = Scene(memory_dir / "logs", index_change=False)
     swap = scene.path / f"{name(100)}{suffix}"
-    for stop in each_stop():
+    for stop in each_stop(every=True):
         shutil.rmtree(scene.root)
         scene = Scene(memory_dir / "logs", index_change=False)
         with stop as disk:

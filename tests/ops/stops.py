@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 import pytest
@@ -53,11 +54,36 @@ def _shape(path: str) -> str:
     return f"{'partition' if folder.endswith('-#') else folder}/{_COMPANION.sub('companion', name)}"
 
 
+class TellingDisk(StoppingDisk):
+    """Stops before the first call that tells something new: the first or the second one of those that are alike.
+
+    Args:
+        inner: what writes.
+        told: what was stopped at before, to which this stop is added.
+        kinds: of the calls that count.
+    """
+
+    def __init__(self, inner: Disk, told: set[tuple[tuple[str, ...], int]], kinds: Collection[str]) -> None:
+        super().__init__(inner, 0, kinds)
+        self._told = told
+        self._alike: Counter[tuple[str, ...]] = Counter()
+
+    def _before(self, call: Call) -> None:
+        if self.stopped_at is None and call.kind in self.stop_kinds:
+            shape = (call.kind, _shape(call.path), _shape(call.target))
+            self._alike[shape] += 1
+            place = (shape, self._alike[shape])
+            if place[1] <= 2 and place not in self._told:
+                self._told.add(place)
+                self.stop_before = self.seen + 1
+        super()._before(call)
+
+
 class Stop:
     """A stop before one of a verb's calls.
 
     Attributes:
-        number: of the call, from 1.
+        number: of the stop, from 1: of the call, where a verb is stopped before each.
         happened: whether the verb was stopped; else it came to its end before.
 
     Args:
@@ -85,9 +111,10 @@ def each_stop(
     kinds: Collection[str] = FILE_CHANGING,
     first: int = 1,
     step: int = 1,
+    every: bool = EVERY_CALL,
     ends: tuple[type[BaseException], ...] = (SimulatedCrash,),
 ) -> Iterator[Stop]:
-    """Stops before the first call, the second one, and so on, until the body comes to its end without one.
+    """Stops before one call after the other that tells something new, until the body comes to its end without one.
 
     The verb runs in ``with stop as disk``. The last stop did not happen.
 
@@ -95,11 +122,16 @@ def each_stop(
         inner: makes what writes.
         kinds: of the calls that count.
         first: number of the first call to stop before.
-        step: from one such number to the next.
+        step: from one such number to the next; with one above 1, calls that are alike count, too.
+        every: whether calls that are alike count.
         ends: what a stop may come out as.
     """
+    told: set[tuple[tuple[str, ...], int]] = set()
     for number in itertools.count(first, step):
-        stop = Stop(number, StoppingDisk(inner(), number, kinds), ends)
+        disk = (
+            StoppingDisk(inner(), number, kinds) if every or step > 1 else TellingDisk(inner(), told, kinds)
+        )
+        stop = Stop(number, disk, ends)
         yield stop
         if not stop.happened:
             return
