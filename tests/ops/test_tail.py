@@ -465,7 +465,7 @@ def test_what_a_broker_wrote_between_two_runs_is_not_covered_by_segments_that_co
         report = undo(plan, options(), disk=UnsyncedDisk())
         assert report.exit_code in {ExitCode.PARTLY, ExitCode.STALE_PLAN}, stop.number
         assert {path.name: path.read_bytes() for path in torn.folder.glob("*.log")} == there, stop.number
-    assert met > 10
+    assert met > 5
 
 
 def test_a_log_that_a_broker_wrote_in_the_middle_of_an_undo_has_a_way_out(tmp_path: Path) -> None:
