@@ -122,7 +122,7 @@ def side_by_side(first: Iterator[Int64s], second: Iterator[Int64s]) -> SideBySid
         elif first_ended:
             result = result._replace(after_first=result.after_first + len(second_rows))
         else:
-            result = _added(result, first_rows, second_rows)
+            result = _with_counts(result, first_rows, second_rows)
     return result._replace(
         first_end=first_log.end,
         second_end=second_log.end,
@@ -131,7 +131,7 @@ def side_by_side(first: Iterator[Int64s], second: Iterator[Int64s]) -> SideBySid
     )
 
 
-def _added(result: SideBySide, first_rows: Int64s, second_rows: Int64s) -> SideBySide:
+def _with_counts(result: SideBySide, first_rows: Int64s, second_rows: Int64s) -> SideBySide:
     common, at, there = np.intersect1d(
         first_rows[:, _LAST], second_rows[:, _LAST], assume_unique=True, return_indices=True
     )

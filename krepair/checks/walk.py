@@ -176,7 +176,7 @@ def walk(
         window = buffer[:wanted]
         missing = wanted - _filled(read_into, window.data, position)
         if missing:
-            yield _nothing(position, f"{missing} bytes are missing at the end")
+            yield _no_batches(position, f"{missing} bytes are missing at the end")
             return
         final = position + wanted == file_size
         walked = reader.read(buffer, wanted, position, final=final)
@@ -189,14 +189,16 @@ def walk(
             end = int(walked.positions[-1] + walked.sizes[-1])
             on_places(window, walked.positions - position, end - position)
         if not special:
-            walked = _judged(buffer, walked, position, last_offset, check_crc=check_crc)
+            walked = _checked_batches(buffer, walked, position, last_offset, check_crc=check_crc)
         yield walked
         if walked.problem:
             return
         position, last_offset = walked.position, int(walked.lasts[-1])
 
 
-def _judged(buffer: Uint8s, walked: Walked, position: int, last_offset: int, *, check_crc: bool) -> Walked:
+def _checked_batches(
+    buffer: Uint8s, walked: Walked, position: int, last_offset: int, *, check_crc: bool
+) -> Walked:
     """Return the batches of a window up to the first with a wrong CRC or offset."""
     if not len(walked.positions):
         return walked
@@ -225,7 +227,7 @@ def _filled(read_into: ReadInto, buffer: memoryview, position: int) -> int:
     return done
 
 
-def _nothing(position: int, problem: str) -> Walked:
+def _no_batches(position: int, problem: str) -> Walked:
     none = np.empty(0, np.int64)
     return Walked.of(none, none, np.empty(0, HEADER.dtype), problem, position)
 
@@ -247,17 +249,17 @@ def _walk_huge(read_at: ReadAt, data: bytes, position: int, file_size: int) -> W
     header = np.frombuffer(data[: HEADER.size], HEADER.dtype)
     size = int(header["batch_length"][0]) + LOG_OVERHEAD
     if position + size > file_size:
-        return _nothing(position, f"a batch of {size} bytes does not fit")
+        return _no_batches(position, f"a batch of {size} bytes does not fit")
     crc = crc32c(memoryview(data)[CRC_START:])
     done = len(data)
     while done < size:
         piece = read_at(position + done, min(WINDOW_BYTES, size - done))
         if not piece:
-            return _nothing(position, "the file ends inside the batch")
+            return _no_batches(position, "the file ends inside the batch")
         crc = crc32c(piece, crc)
         done += len(piece)
     if crc != header["crc"][0]:
-        return _nothing(position, "the batch's CRC-32C is not that of its bytes")
+        return _no_batches(position, "the batch's CRC-32C is not that of its bytes")
     return Walked.of(np.array([position]), np.array([size]), header, "", position + size)
 
 

@@ -119,7 +119,7 @@ def epochs_of_log(
         batches += segment.batches
         end = max(segment.base_offset, last + 1)
     hidden = bool(segments) and segments[-1].damage != 0
-    doubted = tuple(_doubted(runs, batches, recorded)) if doubts else ()
+    doubted = tuple(_doubted_batches(runs, batches, recorded)) if doubts else ()
     doubtful = {doubt.epoch_start for doubt in doubted}
     doubtful |= {
         run.epoch_start
@@ -151,7 +151,7 @@ class EpochRun(NamedTuple):
     number: int
 
 
-def _doubted(
+def _doubted_batches(
     runs: Sequence[EpochRun], batches: int, recorded: Sequence[EpochEntry]
 ) -> Iterator[DoubtedEpoch]:
     """Yield each single batch whose epoch is above, or below, those of both neighbours, or contradicts an entry.

@@ -112,12 +112,12 @@ def index_bytes(base_offset: int, offsets: Int64s, times: Int64s) -> tuple[bytes
         times: int64[M, 2] (timestamp, offset).
     """
     return (
-        _packed(offset_index.ENTRY, offsets[:, 0] - base_offset, offsets[:, 1]),
-        _packed(time_index.ENTRY, times[:, 0], times[:, 1] - base_offset),
+        _encode_entries(offset_index.ENTRY, offsets[:, 0] - base_offset, offsets[:, 1]),
+        _encode_entries(time_index.ENTRY, times[:, 0], times[:, 1] - base_offset),
     )
 
 
-def _packed(layout: Layout, *columns: Int64s) -> bytes:
+def _encode_entries(layout: Layout, *columns: Int64s) -> bytes:
     """Encode the entries of a layout from one column per field."""
     entries = np.empty(len(columns[0]), layout.dtype)
     for name, column in zip(layout.names, columns, strict=True):

@@ -70,14 +70,14 @@ def recover_segment(
     batches, last_offset, valid_bytes = 0, base_offset - 1, 0
     damage: tuple[int, int] | None = None
     for rows in walk:
-        good, damage = _good(rows, base_offset, last_offset)
+        good, damage = _count_possible_offsets(rows, base_offset, last_offset)
         entries.take(rows[:good])
         if good:
             batches, last_offset = batches + good, int(rows["last_offset"][good - 1])
             valid_bytes = int(rows["position"][good - 1]) + int(rows["size"][good - 1])
         if damage is not None:
             break
-    kind, evidence = damage if damage is not None else _why_it_stops(walk)
+    kind, evidence = damage if damage is not None else _damage_at_end(walk)
     offsets, times = entries.entries()
     index, time_index = index_bytes(base_offset, offsets, times)
     return RecoveredSegment(
@@ -92,7 +92,9 @@ def recover_segment(
     )
 
 
-def _good(rows: Batches, base_offset: int, last_offset: int) -> tuple[int, tuple[int, int] | None]:
+def _count_possible_offsets(
+    rows: Batches, base_offset: int, last_offset: int
+) -> tuple[int, tuple[int, int] | None]:
     """Count the first batches whose offsets are possible; also return kind and evidence of the damage after them."""
     first, last = rows["base_offset"], rows["last_offset"]
     if not rows["problem"].any() and first[0] >= base_offset and last[-1] - base_offset <= INT32_MAX:
@@ -110,7 +112,7 @@ def _good(rows: Batches, base_offset: int, last_offset: int) -> tuple[int, tuple
     return at, (c.D_OFFSET_ORDER, base)
 
 
-def _why_it_stops(walk: BatchWalk) -> tuple[int, int]:
+def _damage_at_end(walk: BatchWalk) -> tuple[int, int]:
     """Return kind and evidence of the damage at the end of a walk; ``D_NONE`` at the end of the log."""
     suspect: Any = walk.suspect
     remaining = walk.file_size - walk.position

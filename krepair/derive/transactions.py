@@ -69,10 +69,10 @@ def transactions_of(events: Int64s) -> Int64s:
         int64[M, TRANSACTION_COLUMNS]: producer id, base offsets of the first and the last data batch, offset and kind
         of the marker, 1 if the data has more than one producer epoch; ascending by producer and offset.
     """
-    return _joined(_in_order(events))
+    return _join_sorted(_sorted_events(events))
 
 
-def _joined(events: Int64s) -> Int64s:
+def _join_sorted(events: Int64s) -> Int64s:
     """Join sorted events to transactions."""
     if not len(events):
         return no_rows(TRANSACTION_COLUMNS)
@@ -94,7 +94,7 @@ def _joined(events: Int64s) -> Int64s:
     return rows
 
 
-def _in_order(events: Int64s) -> Int64s:
+def _sorted_events(events: Int64s) -> Int64s:
     return events[np.argsort(events[:, E_PRODUCER], kind="stable")]
 
 
@@ -113,8 +113,8 @@ def settled(events: Int64s) -> tuple[Int64s, Int64s]:
     Args:
         events: events of the part, as for ``transactions_of``.
     """
-    events = _folded(_in_order(events))
-    rows = _joined(events)
+    events = _without_inner_data(_sorted_events(events))
+    rows = _join_sorted(events)
     producers = rows[:, T_PRODUCER]
     inner = np.zeros(len(rows), bool)
     inner[1:-1] = (producers[1:-1] == producers[:-2]) & (producers[1:-1] == producers[2:])
@@ -124,15 +124,15 @@ def settled(events: Int64s) -> tuple[Int64s, Int64s]:
 
 def in_order(transactions: Int64s) -> Int64s:
     """Sort by producer and offset, the order of ``transactions_of``."""
-    return transactions[np.lexsort((_begins(transactions), transactions[:, T_PRODUCER]))]
+    return transactions[np.lexsort((_first_offsets(transactions), transactions[:, T_PRODUCER]))]
 
 
-def _begins(transactions: Int64s) -> Int64s:
+def _first_offsets(transactions: Int64s) -> Int64s:
     """Return the offset of each transaction's first remaining batch, which may be its marker."""
     return np.where(transactions[:, T_FIRST] == NONE, transactions[:, T_MARKER], transactions[:, T_FIRST])
 
 
-def _folded(events: Int64s) -> Int64s:
+def _without_inner_data(events: Int64s) -> Int64s:
     """Drop data batches between two others of the same producer and epoch, because they add no information.
 
     Args:
@@ -241,7 +241,7 @@ def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
         transactions: int64[N, TRANSACTION_COLUMNS].
         hidden: (first, last) offset of each damaged part.
     """
-    first = _begins(transactions)
+    first = _first_offsets(transactions)
     after = np.where(transactions[:, T_MARKER] == NONE, np.iinfo(np.int64).max, transactions[:, T_MARKER])
     mask = np.zeros(len(transactions), bool)
     for low, high in hidden:

@@ -17,7 +17,7 @@ from krepair.fixes.context import place_of
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from krepair.formats.kafka_versions import IGNORES_UNKNOWN_KEYS_SINCE, Used, lines_of, not_read
+from krepair.formats.kafka_versions import IGNORES_UNKNOWN_KEYS_SINCE, UsedFormat, lines_of, not_read
 from krepair.formats.words import names_text
 from krepair.logdir.values import LogDir, Partition
 
@@ -97,7 +97,7 @@ def _why_not(topic: str, key: int, value: int, version: VersionNumber) -> str:
     name = TYPES[topic].get(key)
     if name is None:
         return "" if version >= IGNORES_UNKNOWN_KEYS_SINCE else f"its key has version {key}"
-    if value < 0 or not any(not_read(version, [Used(name, value, topic)])):
+    if value < 0 or not any(not_read(version, [UsedFormat(name, value, topic)])):
         return ""
     line = lines_of(version).get(name)
     reads = "" if line is None else f"; it reads up to {line.most} ({line.source})"

@@ -139,7 +139,7 @@ RELEASES: Final[tuple[VersionNumber, ...]] = (
 FORMAT_VERSION: Final = "message.format.version"
 
 
-class Used(NamedTuple):
+class UsedFormat(NamedTuple):
     """Format that a log directory uses, and that a version has to understand.
 
     Attributes:
@@ -153,7 +153,7 @@ class Used(NamedTuple):
     where: str
 
 
-class NotRead(NamedTuple):
+class UnreadFormat(NamedTuple):
     """Format that a version does not read, or refuses.
 
     Attributes:
@@ -161,7 +161,7 @@ class NotRead(NamedTuple):
         line: what the version reads instead; None if it knows nothing of it.
     """
 
-    used: Used
+    used: UsedFormat
     line: VersionLine | None
 
     @property
@@ -182,7 +182,7 @@ def lines_of(version: VersionNumber) -> Mapping[str, VersionLine]:
     return {line.what: line for line in sorted(LINES, key=lambda line: line.since) if line.since <= version}
 
 
-def not_read(version: VersionNumber, used: Iterable[Used]) -> Iterator[NotRead]:
+def not_read(version: VersionNumber, used: Iterable[UsedFormat]) -> Iterator[UnreadFormat]:
     """Yield the used formats that a version does not read; a feature at level 0 is not in use."""
     lines = lines_of(version)
     for feature in used:
@@ -190,7 +190,7 @@ def not_read(version: VersionNumber, used: Iterable[Used]) -> Iterator[NotRead]:
         if line is None and feature.level == 0 and feature.what.endswith(".version"):
             continue
         if line is None or not line.least <= feature.level <= line.most:
-            yield NotRead(feature, line)
+            yield UnreadFormat(feature, line)
 
 
 def release_of(version: VersionNumber) -> str:

@@ -161,7 +161,7 @@ class _SegmentFiles:
         )
         read_file = reader.of(self._log, self._log_bytes)
         self._log_bytes -= sum(end - start for start, end in files.without)
-        self._read_log = _leaving_out(read_file, files.without) if files.without else read_file
+        self._read_log = _reader_without(read_file, files.without) if files.without else read_file
         makes_index, makes_times = files.made
         self._index_bytes *= not makes_index
         self._time_bytes *= not makes_times
@@ -193,7 +193,7 @@ class _SegmentFiles:
         )
 
 
-def _leaving_out(read_at: ReadAt, without: Sequence[tuple[int, int]]) -> ReadAt:
+def _reader_without(read_at: ReadAt, without: Sequence[tuple[int, int]]) -> ReadAt:
     """Return the reader of a file without some ranges of its bytes."""
 
     def read(position: int, count: int) -> memoryview:

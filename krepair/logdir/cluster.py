@@ -39,7 +39,7 @@ from krepair.formats.control import ControlType, decode_key
 from krepair.formats.damage import Damage, shown
 from krepair.formats.describe_topics import Description, WrongLine
 from krepair.formats.filenames import META_PROPERTIES, partition_folder
-from krepair.formats.kafka_versions import Used
+from krepair.formats.kafka_versions import UsedFormat
 from krepair.formats.message_schema import decode
 from krepair.formats.record import Record, batch_records
 from krepair.logdir.config import ClusterConfigs
@@ -127,7 +127,7 @@ class MetadataImage:
     later: str = ""
     epochs: dict[int, int] = field(default_factory=dict)
     controllers: set[int] = field(default_factory=set)
-    used: dict[tuple[str, int], Used] = field(default_factory=dict)
+    used: dict[tuple[str, int], UsedFormat] = field(default_factory=dict)
 
 
 class _NoProofError(Exception):
@@ -371,11 +371,11 @@ class _ImageBuilder:
             replay(self.result, record)
 
 
-def used_by(record: metadata.MetadataRecord, where: str) -> Iterator[Used]:
+def used_by(record: metadata.MetadataRecord, where: str) -> Iterator[UsedFormat]:
     """Yield the formats that a version of Kafka has to understand to replay a record."""
-    yield Used(f"record {record.kind}", record.version, where)
+    yield UsedFormat(f"record {record.kind}", record.version, where)
     if record.schema is metadata.FEATURE_LEVEL:
-        yield Used(record.values["name"], record.values["feature_level"], where)
+        yield UsedFormat(record.values["name"], record.values["feature_level"], where)
 
 
 def _has_only_a_wrong_magic(read: Callable[[int, int], bytes], position: int, rest: int) -> bool:

@@ -406,7 +406,7 @@ def _take(path: str, disk: Disk) -> Lock:
             raise _not_lockable(path, "opened for writing as a regular file", error) from error
         try:
             _lock_descriptor(path, descriptor)
-            if _still_named(path, descriptor, disk.tree):
+            if _names_locked_file(path, descriptor, disk.tree):
                 created = created or _take_over(path, descriptor, disk)
                 return Lock(path, descriptor, disk.tree, created=created)
         except OSError as error:
@@ -483,13 +483,13 @@ def _release(lock: Lock, disk: Disk) -> None:
     try:
         # A file that cannot be removed does no harm: every broker can use it.
         with contextlib.suppress(OSError):
-            if lock.created and _still_named(lock.path, descriptor, lock.tree):
+            if lock.created and _names_locked_file(lock.path, descriptor, lock.tree):
                 disk.unlink(lock.path)
     finally:
         os.close(descriptor)
 
 
-def _still_named(path: str, descriptor: int, tree: Tree) -> bool:
+def _names_locked_file(path: str, descriptor: int, tree: Tree) -> bool:
     path_status = tree.status(path)
     return path_status is not None and identity(path_status) == identity(os.fstat(descriptor))
 

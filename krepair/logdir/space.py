@@ -74,7 +74,7 @@ def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
     reserve = 0
     if every > state.f_bavail:
         name = _block_device(device)
-        own = _own_blocks(name, state.f_fsid)
+        own = _blocks_of_ext4(name, state.f_fsid)
         is_told = own >= 0
         if not is_told:
             own = min(state.f_blocks // _OWN_SHARE, _MOST_OWN) if kind == medium.EXT4 else 0
@@ -117,10 +117,10 @@ def settled_space(path: str, tree: Tree | None = None) -> VolumeSpace:
         before, space = space, read_space(path, place)
         if space.free_bytes <= before.free_bytes:
             break
-    return space._replace(free_bytes=space.free_bytes + _behind_ends(path, place, space.block_bytes))
+    return space._replace(free_bytes=space.free_bytes + _bytes_after_ends(path, place, space.block_bytes))
 
 
-def _behind_ends(path: str, tree: Tree, block: int) -> int:
+def _bytes_after_ends(path: str, tree: Tree, block: int) -> int:
     """Return the bytes of blocks after the ends of the files below a folder."""
     inodes: set[int] = set()
     kept = 0
@@ -138,7 +138,7 @@ def _block_device(device: int) -> str:
 
 
 @cache  # cached: a setting of the mounted file system that is needed before each change
-def _own_blocks(device: str, file_system: int) -> int:
+def _blocks_of_ext4(device: str, file_system: int) -> int:
     """Read the number of blocks that ext4 reserves for itself; -1 if ``/sys`` does not tell it.
 
     Args:

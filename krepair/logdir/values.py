@@ -361,7 +361,7 @@ def why_changed(before: Partition, after: Partition | None, read: Collection[str
 
 def _differences(before: Partition, after: Partition, read: Collection[str]) -> Iterator[str]:
     there = {file.name: file for file in after.files()}
-    for file in _settled_files(before, read):
+    for file in _unchanging_files(before, read):
         if not _same(file, there.get(file.name)):
             yield _text(file, there.get(file.name))
     if not before.segments:
@@ -376,7 +376,7 @@ def _differences(before: Partition, after: Partition, read: Collection[str]) -> 
             yield f"{segment.log.name} is new"
 
 
-def _settled_files(partition: Partition, read: Collection[str]) -> Iterator[FileRef]:
+def _unchanging_files(partition: Partition, read: Collection[str]) -> Iterator[FileRef]:
     for segment in partition.segments[:-1]:
         yield from segment.files()
     yield from (snapshot.file for snapshot in partition.snapshots if snapshot.file.name in read)

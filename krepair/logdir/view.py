@@ -150,7 +150,8 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
     meta, meta_damage = _read_meta(path, root, entries.files.get(META_PROPERTIES))
     partitions = [_read_partition(name, f"{path}/{name.name}", root) for name in entries.folders]
     links = [
-        _left_alone(name, f"{path}/{name.name}", _A_LINK)._replace(is_link=True) for name in entries.links
+        _unread_partition(name, f"{path}/{name.name}", _A_LINK)._replace(is_link=True)
+        for name in entries.links
     ]
     # Other folders may have names like partitions (``ImageMagick-6``), so one of them must hold a log.
     if not (known or any(partition.segments or partition.unreadable for partition in partitions)):
@@ -186,7 +187,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
     )
 
 
-def _listed(folder: int) -> list[_NamedStat]:
+def _list_folder(folder: int) -> list[_NamedStat]:
     """List a folder by name, without files that disappear during the listing, such as a broker's temporary files."""
     listed = []
     with os.scandir(folder) as entries:
@@ -203,7 +204,7 @@ def _sorted_entries(path: str, root: int) -> _Root:
     folders: list[FolderName] = []
     links: list[FolderName] = []
     foreign: list[Special] = []
-    for name, status in _listed(root):
+    for name, status in _list_folder(root):
         if stat.S_ISDIR(status.st_mode):
             folder = parse_folder_name(name)
             if _is_partition_folder(folder):
@@ -263,10 +264,10 @@ def _read_partition(name: FolderName, path: str, root: int) -> Partition:
     try:
         with opened_folder(name.name, root) as folder:
             status = os.fstat(folder)
-            listed = _listed(folder)
+            listed = _list_folder(folder)
     except OSError as error:
         forbidden = isinstance(error, PermissionError)
-        return _left_alone(name, path, f"could not be read: {why(error)}", forbidden=forbidden)
+        return _unread_partition(name, path, f"could not be read: {why(error)}", forbidden=forbidden)
     contents = _Contents(path)
     for entry_name, entry in listed:
         contents.add(entry_name, entry)
@@ -277,7 +278,7 @@ def _role(name: FolderName) -> str:
     return "normal" if name.kind is FolderKind.PARTITION else name.kind.value
 
 
-def _left_alone(name: FolderName, path: str, because: str, *, forbidden: bool = False) -> Partition:
+def _unread_partition(name: FolderName, path: str, because: str, *, forbidden: bool = False) -> Partition:
     """Build the value of a partition that was not read, with the reason."""
     return Partition(
         topic=name.topic,
@@ -448,7 +449,7 @@ def not_a_log_dir(path: str, foreign: Iterable[str]) -> NotALogDirError:
     actual = ", ".join(shown(name) for name in names[:3]) or "nothing"
     if len(names) > 3:
         actual += f" and {len(names) - 3} more"
-    hint, command = _instead(path, names)
+    hint, command = _advice_for_wrong_path(path, names)
     return NotALogDirError(
         f"{shown_path(path)}: not a Kafka log directory: expected {expected}, found {actual}; {hint}",
         next_command=command,
@@ -460,7 +461,7 @@ def shown_path(path: str) -> str:
     return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
-def _instead(path: str, names: list[str]) -> tuple[str, Next]:
+def _advice_for_wrong_path(path: str, names: list[str]) -> tuple[str, Next]:
     if any(name.endswith(".log") for name in names):
         return (
             "it looks like a partition folder: give the directory that holds it",

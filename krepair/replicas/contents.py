@@ -61,8 +61,8 @@ def contents_of(
         UnreadableError: a facts file cannot be read.
     """
     results: list[ComparedRecords] = []
-    for some in _shares(work, scratch):
-        rows, unread = _rows_of(engine, some, *_room(some, scratch))
+    for some in _portions(work, scratch):
+        rows, unread = _rows_of(engine, some, *_room_for_rows(some, scratch))
         if unread:
             return [], unread
         results += [
@@ -72,7 +72,7 @@ def contents_of(
     return results, []
 
 
-def _shares(work: Sequence[GroupWork], scratch: Scratch) -> Iterator[Sequence[GroupWork]]:
+def _portions(work: Sequence[GroupWork], scratch: Scratch) -> Iterator[Sequence[GroupWork]]:
     """Split the work into portions that need no scratch folder, if there is none."""
     if _bytes_of(work) <= _WITHOUT_SCRATCH_BYTES or scratch.path:
         yield work
@@ -135,7 +135,7 @@ def _rows_of(
     return rows, unread
 
 
-def _room(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:
+def _room_for_rows(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:
     """Return (scratch folder, number of rows that stay in memory)."""
     total = _bytes_of(work)
     in_files = any(isinstance(source, FactsLog) for group_work in work for source in group_work.sources)
@@ -217,7 +217,7 @@ def _record_differences(
             high = min(first.end, second.end, group.fork_of(a, b))
             totals = [0, -1, 0, -1]
             for mine, theirs in _windows(tables[a], tables[b], low, high):
-                _add(totals, mine, theirs, second.damaged_ranges, missing_from)
+                _count_differences(totals, mine, theirs, second.damaged_ranges, missing_from)
             if a > b:
                 totals[:2] = 0, -1
             if totals[0] or totals[2]:
@@ -248,7 +248,7 @@ def _ranges(mine: Sequence[Uint64s], low: int, high: int) -> Iterator[tuple[int,
         yield begin, high
 
 
-def _add(
+def _count_differences(
     totals: list[int], mine: Uint64s, theirs: Uint64s, hidden: Sequence[tuple[int, int]], missing_from: int
 ) -> None:
     """Count differing and missing records in one range of offsets."""
@@ -262,8 +262,8 @@ def _add(
     both[inside] = theirs[places[inside], 0] == mine[inside, 0]
     differing: Int64s = np.flatnonzero(both)
     differing = differing[theirs[places[differing], 1] != mine[differing, 1]]
-    _count(totals, 0, mine[differing, 0])
-    _count(totals, 2, mine[~both & ~within(mine[:, 0], hidden) & (mine[:, 0] >= missing_from), 0])
+    _count_offsets(totals, 0, mine[differing, 0])
+    _count_offsets(totals, 2, mine[~both & ~within(mine[:, 0], hidden) & (mine[:, 0] >= missing_from), 0])
 
 
 def within(offsets: Any, parts: Sequence[tuple[int, int]]) -> Any:
@@ -274,7 +274,7 @@ def within(offsets: Any, parts: Sequence[tuple[int, int]]) -> Any:
     return mask
 
 
-def _count(totals: list[int], at: int, offsets: Uint64s) -> None:
+def _count_offsets(totals: list[int], at: int, offsets: Uint64s) -> None:
     if len(offsets):
         totals[at] += len(offsets)
         if totals[at + 1] < 0:

@@ -65,12 +65,12 @@ class NeededItem(LogsItem, frozen=True, kw_only=True):
 def find_missing_markers(item: MissingMarkersItem, tree: Tree) -> SpilledRows | Failed:
     """Find the markers of the original logs that the new logs lack; the rows are those of ``NeededItem.gone``."""
     try:
-        return spilled(_gone(item, tree), item.scratch, "gone")
+        return spilled(_missing_markers(item, tree), item.scratch, "gone")
     except NotWholeError as damage:
         return Failed("verify", str(damage))
 
 
-def _gone(item: MissingMarkersItem, tree: Tree) -> Iterator[Int64s]:
+def _missing_markers(item: MissingMarkersItem, tree: Tree) -> Iterator[Int64s]:
     before: dict[int, int] = {}
     stays: Int64s = _NO_OFFSETS
     of_result = ""
@@ -80,12 +80,12 @@ def _gone(item: MissingMarkersItem, tree: Tree) -> Iterator[Int64s]:
             kept = [_markers(headers)[:, 1] for headers in headers_of(result, -1, tree)]
             stays, of_result = np.concatenate([_NO_OFFSETS, *kept]), result
         for headers in headers_of(path, size, tree):
-            markers = _with_before(_markers(headers), before)
+            markers = _with_previous(_markers(headers), before)
             if result and len(markers):
                 yield markers[~np.isin(markers[:, 2], stays)]
 
 
-def _with_before(markers: Int64s, before: dict[int, int]) -> Int64s:
+def _with_previous(markers: Int64s, before: dict[int, int]) -> Int64s:
     """Pair each marker with the previous one of its producer: int64[M, 3], ascending by offset.
 
     Args:

@@ -52,7 +52,7 @@ _EPOCHS_AT_MOST: Final = 64 << 20
 _HEADERS_ONLY: Final = RecordOptions(records=False, wrong_crc=True)
 
 
-class NotedDamage:
+class DamageCollector:
     """Collector of the damaged ranges of one log, with the offsets before and after each.
 
     Attributes:
@@ -121,7 +121,7 @@ class Headers:
             self._events.append(events)
             self._event_rows += len(events)
             if self._event_rows > self._settle_at:
-                self._settle()
+                self._reduce_events()
         if len(self._ranges) > _FOLD_RANGES:
             self._ranges = [joined_ranges(self._ranges)]
 
@@ -150,10 +150,10 @@ class Headers:
 
     def transactions(self) -> tuple[Int64s, Int64s]:
         """Return (transactions that no other segment changes, events of the others); see ``settled``."""
-        self._settle()
+        self._reduce_events()
         return np.concatenate(self._settled), self._events[0]
 
-    def _settle(self) -> None:
+    def _reduce_events(self) -> None:
         """Turn the events of complete transactions into transactions, which need less memory."""
         rows, events = settled(np.concatenate(self._events))
         if self._evidence:
@@ -206,7 +206,7 @@ class _Reading:
         item = self._item
         for number, (base, size) in enumerate(item.segments):
             following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
-            noted, last = NotedDamage(base - 1), base - 1
+            noted, last = DamageCollector(base - 1), base - 1
             with opened_for_reading(f"{item.place.stem(base)}.log", self._tree) as descriptor:
                 for part in LogRecords(read_into_from(descriptor), size, base, _HEADERS_ONLY).parts():
                     if isinstance(part, DamageRead):
@@ -226,7 +226,9 @@ class _Reading:
                     ):
                         last = max(last, int(rows["last_offset"][0]))
             self.log_end = max(self.log_end, base, last + 1)
-            self.damages += _damages(noted, log_name(base), size, last, following, zeros_too=item.evidence)
+            self.damages += _damaged_offsets(
+                noted, log_name(base), size, last, following, zeros_too=item.evidence
+            )
             if following >= 0:
                 self.borders.append((last + 1, following))
         yield from self.headers.new_runs()
@@ -273,8 +275,8 @@ def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> Iterato
     return map_in_parts(engine, read_headers, items, joined_headers)
 
 
-def _damages(
-    noted: NotedDamage, name: str, size: int, last: int, following: int, *, zeros_too: bool
+def _damaged_offsets(
+    noted: DamageCollector, name: str, size: int, last: int, following: int, *, zeros_too: bool
 ) -> Iterator[DamagedOffsets]:
     """Yield the damages of one segment with the offsets that they may hold."""
     for damaged, before, after in noted.found:
@@ -349,7 +351,7 @@ class MarkersItem(LogsItem, frozen=True, kw_only=True):
 def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
     """Find the markers that must stay: for each run of data on another replica, the markers in it and the next one."""
     kept = [_NO_OFFSETS]
-    waiting = _Waiting(item.runs)
+    waiting = _UnendedRuns(item.runs)
     try:
         for path, size in item.logs:
             for headers in headers_of(path, size, tree):
@@ -368,7 +370,7 @@ def _markers(headers: Any) -> Int64s:
     return np.column_stack([markers["producer_id"].astype(np.int64), markers["base_offset"].astype(np.int64)])
 
 
-class _Waiting:
+class _UnendedRuns:
     """Runs of other replicas that no marker has ended yet, while the log is read in offset order.
 
     Args:
@@ -376,7 +378,7 @@ class _Waiting:
     """
 
     def __init__(self, runs: Sequence[Sequence[SpilledRows]]) -> None:
-        self._replicas = [_Ascending(parts) for parts in runs]
+        self._replicas = [_RunsOfReplica(parts) for parts in runs]
         self._open: Int64s = _NO_RUNS
 
     def ended_by(self, markers: Int64s, last: int) -> Int64s:
@@ -399,8 +401,8 @@ class _Waiting:
         begins = np.ones(len(order), bool)
         begins[1:] = producers[1:] != producers[:-1]
         groups = np.cumsum(begins) - 1
-        data_to = _greatest(lasts, groups)  # of the runs that began before
-        marked_to = _greatest(np.where(is_marker, offsets, -1), groups)
+        data_to = _running_maximum(lasts, groups)  # of the runs that began before
+        marked_to = _running_maximum(np.where(is_marker, offsets, -1), groups)
         before = np.append(np.int64(-1), marked_to[:-1])
         before[begins] = -1
         is_last = np.append(begins[1:], True)[: len(order)]
@@ -412,7 +414,7 @@ class _Waiting:
         return needed
 
 
-def _greatest(values: Int64s, groups: Int64s) -> Int64s:
+def _running_maximum(values: Int64s, groups: Int64s) -> Int64s:
     """Return, for each element, the greatest value up to it in its group.
 
     Args:
@@ -424,7 +426,7 @@ def _greatest(values: Int64s, groups: Int64s) -> Int64s:
     return greatest
 
 
-class _Ascending:
+class _RunsOfReplica:
     """Runs of one replica, read forward, a piece at a time.
 
     Args:

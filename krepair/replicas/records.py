@@ -211,7 +211,7 @@ def _check_readable(part: DamageRead) -> None:
         raise ReplicaError("verify", f"{text}; its records cannot be compared")
 
 
-class Entered:
+class KeyAndDigestStore:
     """Collector of the last record of each key, and of digests, which passes them on in runs.
 
     Args:
@@ -295,7 +295,7 @@ def read_records(item: ReplicaItem) -> RowsResult:
             path = write_scratch(item.scratch, name, (np.ascontiguousarray(rows),))
             runs.append(RowRun(rows=len(rows), path=path))
 
-    entered = Entered(
+    entered = KeyAndDigestStore(
         (lambda rows: put(keys, rows, "keys")) if item.keys else None,
         lambda rows: put(records, rows, "records"),
     )
@@ -309,10 +309,10 @@ def read_records(item: ReplicaItem) -> RowsResult:
 
 def read_records_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> Iterator[tuple[int, RowsResult]]:
     """Yield (index of the item, rows of its replica) in any order."""
-    return map_in_parts(engine, read_records, items, _joined)
+    return map_in_parts(engine, read_records, items, _join_parts)
 
 
-def _joined(parts: Sequence[RowsResult]) -> RowsResult:
+def _join_parts(parts: Sequence[RowsResult]) -> RowsResult:
     failed = next((part for part in parts if part.failure), None)
     return failed or RowsResult(
         keys=tuple(run for part in parts for run in part.keys),
@@ -466,19 +466,19 @@ class _Finder:
         pair = int(hashed[h.H_FIRST]), int(hashed[h.H_SECOND])
         known = self.found.get(pair)
         if known is None:
-            known = self.found[pair] = FoundKey(first=pair[0], second=pair[1], key=_cut(record.key))
+            known = self.found[pair] = FoundKey(first=pair[0], second=pair[1], key=_cut_bytes(record.key))
         if fate not in {ABORTED, OPEN} and record.offset in self._served:
             self.found[pair] = FoundKey(
                 first=pair[0],
                 second=pair[1],
                 key=known.key,
                 offset=record.offset,
-                value=_cut(record.value),
+                value=_cut_bytes(record.value),
                 value_size=record.value_size,
             )
 
 
-def _cut(data: bytes | None) -> bytes | None:
+def _cut_bytes(data: bytes | None) -> bytes | None:
     return None if data is None else data[:_CUT]
 
 

@@ -146,10 +146,10 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
 
 def _unknown_version(item: MapItem, read_into: ReadInto, start: int, last: int) -> int:
     """Return the magic of a batch of a later version than 2 whose header fits its neighbours; else 0."""
-    front = batch_front(_read(read_into, start, FRONT_BYTES))
+    front = batch_front(_read_bytes(read_into, start, FRONT_BYTES))
     if front is None or not batch_v2.MAGIC < front.magic <= 0x7F or start + front.size > item.size:
         return 0
-    after = batch_front(_read(read_into, start + front.size, FRONT_BYTES))
+    after = batch_front(_read_bytes(read_into, start + front.size, FRONT_BYTES))
     behind = item.highest + 1 if after is None else after.offset
     fits = front.size > LOG_OVERHEAD and last < front.offset < behind <= item.highest + 1
     return front.magic if fits else 0
@@ -231,7 +231,7 @@ def _batches(read_into: ReadInto, start: int, end: int) -> int:
 
 def _ends_by_its_records(read_into: ReadInto, jump: _Jump, start: int) -> bool:
     """Return whether a v2 batch, by its number of records, ends at the offset where the next one begins."""
-    head = _read(read_into, jump.start, HEADER.size)
+    head = _read_bytes(read_into, jump.start, HEADER.size)
     if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
         return False
     header = batch_v2.decode_header(head, 0)
@@ -240,19 +240,19 @@ def _ends_by_its_records(read_into: ReadInto, jump: _Jump, start: int) -> bool:
 
 
 def _offset_at(read_into: ReadInto, position: int) -> int:
-    return int.from_bytes(_read(read_into, position, 8), "big", signed=True)
+    return int.from_bytes(_read_bytes(read_into, position, 8), "big", signed=True)
 
 
 def _next_continues(read_into: ReadInto, position: int) -> bool:
     """Return whether the batch after the v2 batch at a position begins at the next offset."""
-    head = _read(read_into, position, HEADER.size)
+    head = _read_bytes(read_into, position, HEADER.size)
     if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
         return False
     header = batch_v2.decode_header(head, 0)
     behind = position + header.size_bytes
     last = header.base_offset + header.last_offset_delta
     return (
-        len(_read(read_into, behind, LOG_OVERHEAD)) == LOG_OVERHEAD
+        len(_read_bytes(read_into, behind, LOG_OVERHEAD)) == LOG_OVERHEAD
         and _offset_at(read_into, behind) == last + 1
     )
 
@@ -366,7 +366,7 @@ def _next_valid(
 
 def _declared_end(read_into: ReadInto, start: int, size: int) -> int:
     """Return the end position of a damaged batch according to its own header; 0 if that is not within the log."""
-    head = _read(read_into, start, HEADER.size)
+    head = _read_bytes(read_into, start, HEADER.size)
     front = batch_front(head)
     if front is None or len(head) < HEADER.size or not front.is_known:
         return 0
@@ -413,7 +413,7 @@ def _damaged(
 
 def _declared(read_into: ReadInto, start: int, end: int, last: int, before: int) -> tuple[int, int]:
     """Return record count and last offset by the header of a damaged range that looks like one v2 batch; else -1."""
-    head = _read(read_into, start, HEADER.size)
+    head = _read_bytes(read_into, start, HEADER.size)
     if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
         return _UNKNOWN, _UNKNOWN
     header = batch_v2.decode_header(head, 0)
@@ -430,14 +430,14 @@ def _all_zeros(read_into: ReadInto, start: int, end: int) -> bool:
 
 def _pieces(read_into: ReadInto, start: int, end: int) -> Iterator[bytes]:
     while start < end:
-        piece = _read(read_into, start, min(_CHUNK_BYTES, end - start))
+        piece = _read_bytes(read_into, start, min(_CHUNK_BYTES, end - start))
         if not piece:
             return
         yield piece
         start += len(piece)
 
 
-def _read(read_into: ReadInto, position: int, count: int) -> bytes:
+def _read_bytes(read_into: ReadInto, position: int, count: int) -> bytes:
     buffer = bytearray(count)
     got = read_into(memoryview(buffer), position)
     return bytes(buffer[:got])

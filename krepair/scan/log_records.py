@@ -229,7 +229,7 @@ class LogRecords:
                     return
             self._window, position = walk.window, walk.position
             if walk.suspect is not None:
-                position = yield from self._suspect(walk.suspect, walk.origin)
+                position = yield from self._batch_with_wrong_crc(walk.suspect, walk.origin)
             elif position < self._size and not len(walk.rest):
                 gone = Damage(position, self._size - position, f"a file of {self._size} bytes", "its end")
                 yield DamageRead(gone)
@@ -241,19 +241,19 @@ class LogRecords:
             expected = f"a log of at most {self._size} bytes"
             yield DamageRead(Damage(self._size, more, expected, "more, which was not read"))
 
-    def _suspect(self, row: Any, origin: int) -> _Parts:
+    def _batch_with_wrong_crc(self, row: Any, origin: int) -> _Parts:
         """Yield a batch with an invalid checksum; return the position where reading resumes."""
         start = int(row["position"])
         end = start + int(row["size"])
         wrong = _wrong_crc(row)
-        if not self._could_be(end, int(row["base_offset"])):
+        if not self._may_be_batch(end, int(row["base_offset"])):
             return (yield from self._damaged(start, *wrong))
         yield from self._one_batch(row, origin)
         yield DamageRead(Damage(start, end - start, *wrong))
         self._last_offset = max(self._last_offset, int(row["base_offset"]))
         return end
 
-    def _could_be(self, position: int, offset_before: int) -> bool:
+    def _may_be_batch(self, position: int, offset_before: int) -> bool:
         """Return whether the log ends at a position, or a batch of later offsets may begin there."""
         if position == self._size:
             return True
@@ -307,20 +307,20 @@ class LogRecords:
             chosen &= self._options.select(rows).astype(bool)
         if not chosen.all():
             rows = rows.take(np.flatnonzero(chosen))
-        ways = self._ways(rows, origin)
+        ways = self._ways_of_reading(rows, origin)
         edges = [0, *(np.flatnonzero(ways[1:] != ways[:-1]) + 1).tolist(), len(rows)]
         for first, after in itertools.pairwise(edges):
             some = rows[first:after]
             if self._is_done() or not len(some):
                 return
             if ways[first] == _PLAIN:
-                yield from self._plain(some, origin)
+                yield from self._plain_batches(some, origin)
             elif ways[first] == _PACKED:
                 yield from self._unpacked_together(some, origin)
             else:
-                yield from self._alone(some, origin)
+                yield from self._each_alone(some, origin)
 
-    def _ways(self, rows: Any, origin: int) -> Any:
+    def _ways_of_reading(self, rows: Any, origin: int) -> Any:
         """Return how each batch is read, int64[B]."""
         ways = np.full(len(rows), _PLAIN)
         if self._options.records and origin < 0:
@@ -334,7 +334,7 @@ class LogRecords:
                 ways[new] = _PACKED
         return np.where(rows["problem"] == OK, ways, _ALONE)
 
-    def _alone(self, rows: Any, origin: int) -> Iterator[LogPart]:
+    def _each_alone(self, rows: Any, origin: int) -> Iterator[LogPart]:
         for row in rows:
             if self._is_done():
                 return
@@ -348,7 +348,7 @@ class LogRecords:
             np.maximum(rows["last_offset"], rows["base_offset"]) >= self._options.lowest
         )
 
-    def _plain(self, rows: Any, origin: int) -> Iterator[LogPart]:
+    def _plain_batches(self, rows: Any, origin: int) -> Iterator[LogPart]:
         if not self._options.records:
             yield BatchesRead(rows)
         elif not self._options.compressed_only:
@@ -442,7 +442,7 @@ class LogRecords:
             else:
                 stream.put_back(buf[:end].tobytes())
                 end = 0
-                record_or_damage = _large_one(row, content, self._options)
+                record_or_damage = _large_record_or_message(row, content, self._options)
             if isinstance(record_or_damage, Damage):
                 yield _bad_records(row, content, record_or_damage)
                 return
@@ -627,7 +627,7 @@ def _last_offset(stream: ByteStream) -> int:
     return last
 
 
-def _large_one(row: Any, content: _Content, options: RecordOptions) -> LogRecord | Damage:
+def _large_record_or_message(row: Any, content: _Content, options: RecordOptions) -> LogRecord | Damage:
     """Read a record or message of any size; keep only the first bytes of its key and value."""
     if content.wrapper is None:
         return _large_record(row, content.stream, options)

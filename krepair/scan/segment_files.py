@@ -275,22 +275,22 @@ class SpotCheck:
     def _times_fit(self) -> bool:
         for entry in sampled(len(self.times), ENTRY_SIZES[TIME_INDEX]):
             timestamp, offset = self.times[entry].tolist()
-            stamp = self._stamp_at(offset)
+            stamp = self._timestamp_at(offset)
             if stamp is None or timestamp > stamp:
                 return False
         return True
 
-    def _stamp_at(self, offset: int) -> int | None:
+    def _timestamp_at(self, offset: int) -> int | None:
         """Return the largest timestamp of the batch that holds an offset, else of the next batch."""
         before = int(np.searchsorted(self.offsets[:, 0], offset, side="right")) - 1
         start = int(self.offsets[before, 1]) if before >= 0 else 0
-        for rows in self._near(start):
+        for rows in self._batches_from(start):
             at = int(np.searchsorted(rows["last_offset"], offset))
             if at < len(rows):
                 return int(rows["max_timestamp"][at])
         return None
 
-    def _near(self, start: int) -> Iterator[Batches]:
+    def _batches_from(self, start: int) -> Iterator[Batches]:
         walk = BatchWalk(
             read_into_from(self.descriptor),
             self.log_bytes,

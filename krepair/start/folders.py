@@ -229,7 +229,7 @@ def comparison_text(comparison: SideBySide) -> str:
         )
     if not comparison.first_end or not comparison.second_end:
         return f"the one {'here' if not comparison.first_end else 'there'} holds no valid batch"
-    lacks = _lacks(comparison)
+    lacks = _lacks_text(comparison)
     if not comparison.after_second and not comparison.after_first:
         return (
             f"they end alike{lacks}"
@@ -243,7 +243,7 @@ def comparison_text(comparison: SideBySide) -> str:
     return f"the one {shorter} is the beginning of the one {longer}, which continues for {more_batches}"
 
 
-def _lacks(comparison: SideBySide) -> str:
+def _lacks_text(comparison: SideBySide) -> str:
     """Return a clause about batches that only one log has below both ends: the other was compacted or cut."""
     parts = [
         f"{count} of their common offsets are only {where}"
@@ -262,7 +262,7 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     normal = {partition.key: partition for partition in view.partitions}
     strays = [folder for folder in view.marked if folder.role == "stray" and not folder.unreadable]
     texts = {
-        stray.folder: f"{_holds(stray)}; no {stray.topic}-{stray.number} beside it can be read: keep the folder"
+        stray.folder: f"{_holds_text(stray)}; no {stray.topic}-{stray.number} beside it can be read: keep the folder"
         for stray in strays
     }
     pairs = [
@@ -279,7 +279,7 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     ]
     for index, result in engine.map(compare_two_logs, items):
         stray, partition = pairs[index]
-        both = f"{_holds(stray)}; {partition.folder} beside it: {_holds(partition)}"
+        both = f"{_holds_text(stray)}; {partition.folder} beside it: {_holds_text(partition)}"
         unread = _log_not_read(stray)
         if unread:
             texts[stray.folder] = f"{both}; {unread}: keep the folder"
@@ -309,7 +309,7 @@ def _verdict(comparison: SideBySide, normal: Partition) -> str:
     return f"{normal.folder} holds all of it ({comparison_text(comparison)}); it may be moved out of the log directory"
 
 
-def _holds(partition: Partition) -> str:
+def _holds_text(partition: Partition) -> str:
     """Return first offset, log bytes and topic id of a folder in words, from its listing and ``partition.metadata``."""
     segments: Sequence[tuple[int, int]] = partition.log_sizes
     first = (

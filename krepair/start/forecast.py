@@ -62,7 +62,7 @@ def forecast(
             yield aside_line(folder, aside, deletes=starting.deletes)
             continue
         # From here on the start reaches the partition's log; whatever ends it, or moves the folder, comes before.
-        line = _line(view, analysis, version)
+        line = _line_of(view, analysis, version)
         forgotten = snapshot_forecast(analysis, next_start_of(analysis).of(version))
         for more in (forgotten_epochs(view, analysis), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
@@ -152,18 +152,18 @@ def aside_line(folder: str, why: str, *, deletes: bool = False) -> ForecastLine:
     return ForecastLine(partition=folder, expected="stray", text=f"put aside (-stray): {why}")
 
 
-def _line(view: LogDir, analysis: PartitionAnalysis, version: Version) -> ForecastLine:
+def _line_of(view: LogDir, analysis: PartitionAnalysis, version: Version) -> ForecastLine:
     swaps = swap_forecast(analysis)
     leftovers = analysis.result(LEFTOVERS_RESULT)
     pending = leftovers is not None and bool(leftovers.left) and not simulated_of(analysis)
     reason = why_unknown(analysis) or (swaps if pending else "")
     if reason:
         return ForecastLine(partition=analysis.partition.folder, expected="unknown", text=reason)
-    line = _loaded(view, analysis, version)
+    line = _line_after_load(view, analysis, version)
     return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
 
 
-def _loaded(view: LogDir, analysis: PartitionAnalysis, version: Version) -> ForecastLine:
+def _line_after_load(view: LogDir, analysis: PartitionAnalysis, version: Version) -> ForecastLine:
     """Return the line of a partition once the broker has finished its interrupted swaps."""
     partition = analysis.partition
     if not partition.segments and not simulated_of(analysis):

@@ -20,7 +20,7 @@ from krepair.formats.batch_v2 import batches
 from krepair.formats.cluster_metadata import decode_record
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import METADATA_TOPIC
-from krepair.formats.kafka_versions import BOOTSTRAP_LEVEL, METADATA_VERSION, QUORUM_STATE, Used
+from krepair.formats.kafka_versions import BOOTSTRAP_LEVEL, METADATA_VERSION, QUORUM_STATE, UsedFormat
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.formats.record import batch_records
 from krepair.formats.words import count_text
@@ -79,7 +79,7 @@ class MetadataLog(NamedTuple):
     trouble: str
     quorum_state: str = ""
     bootstrap: str = ""
-    used: tuple[Used, ...] = ()
+    used: tuple[UsedFormat, ...] = ()
     quorum_voters: tuple[int, ...] = ()
 
     @property
@@ -119,7 +119,7 @@ def see_metadata_log(views: Sequence[LogDir]) -> MetadataLog | None:
 class _QuorumState(NamedTuple):
     """Contents of ``quorum-state``: the format that a version has to know, the voters, and a fault if there is one."""
 
-    used: tuple[Used, ...] = ()
+    used: tuple[UsedFormat, ...] = ()
     voters: tuple[int, ...] = ()
     wrong: str = ""
 
@@ -139,7 +139,7 @@ def _quorum_state(log: Partition) -> _QuorumState:
         return _QuorumState(wrong="expected an object with data_version, found none")
     data_version = state["data_version"]
     version = data_version if type(data_version) is int else 0  # a broker reads what is no number as 0
-    used = (Used(QUORUM_STATE, version, f"{_QUORUM_STATE}: data_version"),)
+    used = (UsedFormat(QUORUM_STATE, version, f"{_QUORUM_STATE}: data_version"),)
     if version not in _FIELDS:
         return _QuorumState(used, wrong=f"expected data_version 0 or 1, found {shown(str(version))}")
     wrong = [key for key in _NUMBERS if type(state.get(key)) is not int]
@@ -155,7 +155,7 @@ def _voter_ids(rows: object) -> tuple[int, ...]:
     return tuple(sorted(voter_id for voter_id in ids if type(voter_id) is int))
 
 
-def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
+def _bootstrap(view: LogDir) -> tuple[tuple[UsedFormat, ...], str]:
     """Return the formats that ``bootstrap.checkpoint`` uses, and its fault or an empty text.
 
     Every start reads the file if it is there (``BootstrapDirectory`` 3.3.2).

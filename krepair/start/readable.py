@@ -22,8 +22,8 @@ from krepair.formats.kafka_versions import (
     METADATA_VERSION,
     RELEASES,
     ZOOKEEPER_UNTIL,
-    NotRead,
-    Used,
+    UnreadFormat,
+    UsedFormat,
     not_read,
     range_text,
     release_of,
@@ -47,7 +47,7 @@ class Readable(NamedTuple):
         releases: releases in the table that can read all directories, ascending.
     """
 
-    used: dict[str, tuple[Used, ...]]
+    used: dict[str, tuple[UsedFormat, ...]]
     of_kraft: bool
     differing: str
     configs: TopicConfigs
@@ -84,9 +84,9 @@ def _reads(version: VersionNumber, needed: Readable) -> bool:
     return reads and takes_settings(version, needed.configs)
 
 
-def _used_in(view: LogDir, metadata_log: MetadataLog | None) -> Iterator[Used]:
+def _used_in(view: LogDir, metadata_log: MetadataLog | None) -> Iterator[UsedFormat]:
     if view.meta_version >= 0:
-        yield Used(META_PROPERTIES, view.meta_version, META_PROPERTIES)
+        yield UsedFormat(META_PROPERTIES, view.meta_version, META_PROPERTIES)
     if metadata_log is not None and metadata_log.place == view.path:
         yield from metadata_log.used
         if metadata_log.examined is not None:
@@ -158,7 +158,9 @@ def _not_read_by_any(view: LogDir, needed: Readable) -> Iterator[Finding]:
         yield _finding(release_of(newest), causes, _who_can(needed), unknown=True)
 
 
-def _finding(name: str, causes: Sequence[NotRead], readable_by: str, *, unknown: bool = False) -> Finding:
+def _finding(
+    name: str, causes: Sequence[UnreadFormat], readable_by: str, *, unknown: bool = False
+) -> Finding:
     first = sorted(causes, key=lambda cause: (_order(cause.used), cause.used.what))[:_NAMED_AT_MOST]
     more = f" and {len(causes) - len(first)} more" if len(causes) > len(first) else ""
     texts = "; ".join(map(_text, first))
@@ -171,12 +173,12 @@ def _finding(name: str, causes: Sequence[NotRead], readable_by: str, *, unknown:
     )
 
 
-def _order(used: Used) -> int:
+def _order(used: UsedFormat) -> int:
     """Return the sort key of a cause: a cause that one command can change comes first."""
     return 0 if used.what == METADATA_VERSION else 1 if not used.what.startswith("record ") else 2
 
 
-def _text(cause: NotRead) -> str:
+def _text(cause: UnreadFormat) -> str:
     used = cause.used
     since = _release_with(used)
     feature = f"{used.what} at level {used.level}"
@@ -191,7 +193,7 @@ def _text(cause: NotRead) -> str:
     return f"{used.where} has {feature}{of}, and {cause.text}{source}"
 
 
-def _release_with(used: Used) -> str:
+def _release_with(used: UsedFormat) -> str:
     """Return the first release that reads a format; empty if none does."""
     known = (line.since for line in LINES if line.what == used.what and line.least <= used.level <= line.most)
     first = min(known, default=None)

@@ -12,7 +12,14 @@ from krepair.checks.catalogue import Finding
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.cluster_metadata import TOPIC_RESOURCE
 from krepair.formats.java_numbers import parse_java_integer
-from krepair.formats.kafka_versions import FORMAT_VERSION, LINES, NotRead, Used, knows_format, not_read
+from krepair.formats.kafka_versions import (
+    FORMAT_VERSION,
+    LINES,
+    UnreadFormat,
+    UsedFormat,
+    knows_format,
+    not_read,
+)
 from krepair.formats.words import few
 from krepair.logdir.cluster import MetadataImage
 from krepair.next_command import Next
@@ -32,13 +39,13 @@ def recorded_configs(image: MetadataImage | None) -> TopicConfigs:
     return {name: image.configs.get((TOPIC_RESOURCE, name), {}) for name in image.topics.values()}
 
 
-def settings_used(configs: TopicConfigs) -> Iterator[Used]:
+def settings_used(configs: TopicConfigs) -> Iterator[UsedFormat]:
     """Yield the settings whose limits differ between versions; ``where`` is the topic."""
     for topic, values in configs.items():
         for key in sorted(SETTINGS & values.keys()):
             number = parse_java_integer(values[key].strip(), 64)
             if number is not None:
-                yield Used(key, number, topic)
+                yield UsedFormat(key, number, topic)
 
 
 def takes_settings(version: VersionNumber, configs: TopicConfigs) -> bool:
@@ -59,7 +66,7 @@ def settings_findings(configs: TopicConfigs, version: VersionNumber | None) -> I
     if version is None:
         return
     name = ".".join(map(str, version))
-    refused: dict[tuple[str, int], list[NotRead]] = {}
+    refused: dict[tuple[str, int], list[UnreadFormat]] = {}
     for cause in not_read(version, settings_used(configs)):
         refused.setdefault((cause.used.what, cause.used.level), []).append(cause)
     for (key, value), causes in refused.items():

@@ -365,7 +365,7 @@ def test_batches_that_are_unpacked_together_are_shown_as_each_alone(
     log = mixed_log(random.Random(seed))
     together = dumped(log, wanted(**limits), window_bytes=1 << 20)
     assert of_type(together, "record")
-    monkeypatch.setattr(LogRecords, "_unpacked_together", LogRecords._alone)
+    monkeypatch.setattr(LogRecords, "_unpacked_together", LogRecords._each_alone)
     assert dumped(log, wanted(**limits), window_bytes=1 << 20) == together
 
 
@@ -380,7 +380,7 @@ def test_contents_that_are_unpacked_together_are_judged_as_each_alone(
 
     together = problems()
     assert len({codec for codec, _ in together}) > 1
-    monkeypatch.setattr(LogRecords, "_unpacked_together", LogRecords._alone)
+    monkeypatch.setattr(LogRecords, "_unpacked_together", LogRecords._each_alone)
     assert problems() == together
 
 

@@ -28,7 +28,7 @@ from krepair.ops.plan import make_preview
 from krepair.ops.show import show_view
 from krepair.options import Options
 from krepair.plan.model import Plan
-from krepair.replicas.evidence_check import _Intervals, _with_before
+from krepair.replicas.evidence_check import _Intervals, _with_previous
 from krepair.rules.reasons import Reason
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data, emptied
 from tests.compaction.directories import Verbs, keys_of, logs, options
@@ -516,7 +516,7 @@ def test_what_is_needed_is_what_a_slow_twin_finds(seed: int) -> None:
     pieces = []
     for first in range(0, len(markers), 7):
         part = np.array(markers[first : first + 7], np.int64).reshape(-1, 2)
-        pieces.append(_with_before(part, before))
+        pieces.append(_with_previous(part, before))
     rows = np.concatenate(pieces)
     twin = []
     for place, (producer, marker) in enumerate(markers):

@@ -15,7 +15,7 @@ from krepair.formats.kafka_versions import (
     LINES,
     METADATA_VERSION,
     RELEASES,
-    Used,
+    UsedFormat,
     knows_format,
     lines_of,
     not_read,
@@ -62,7 +62,7 @@ def test_a_line_of_the_table_names_its_source_and_is_there_once() -> None:
 )
 def test_which_versions_read_what(what: str, number: int, readers: str) -> None:
     tried = {"2.2": (2, 2, 1), "3.3": (3, 3, 2), "3.9": (3, 9, 2), "4.0": (4, 0, 0), "4.4": (4, 4, 0)}
-    used = [Used(what, number, "here")]
+    used = [UsedFormat(what, number, "here")]
     assert " ".join(name for name, version in tried.items() if not any(not_read(version, used))) == readers
 
 

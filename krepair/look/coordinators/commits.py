@@ -89,7 +89,7 @@ class _Rows(NamedTuple):
         return int(self.keys.nbytes + self.values.nbytes)
 
 
-def _together(parts: list[_Rows]) -> _Rows:
+def _concatenate(parts: list[_Rows]) -> _Rows:
     return _Rows(
         np.concatenate([part.numbers for part in parts], axis=1),
         pa.concat_arrays([part.keys for part in parts]),
@@ -158,13 +158,13 @@ class Commits:
         if self._new_rows > max(_MANY_ROWS, len(known.keys)) or self._new_bytes > max(
             _MANY_BYTES, known.bytes
         ):
-            self._put_together()
+            self._merge()
 
-    def _put_together(self) -> None:
+    def _merge(self) -> None:
         """Merge all rows: each key has one row, one more for its valid commit, and one for each waiting commit."""
         if not self._new:
             return
-        rows = _together([self._known, *self._new])
+        rows = _concatenate([self._known, *self._new])
         self._new, self._new_rows, self._new_bytes = [], 0, 0
         numbers = rows.numbers
         kinds, offsets = numbers[_KIND], numbers[_OFFSET]
@@ -183,7 +183,7 @@ class Commits:
         tombstone[key[deleted]] = offsets[deleted]
         held = np.where((last >= 0) & (kinds[last] == _COMMIT), last, -1)
 
-        waiting, committed, marker = _ends_of(numbers, key)
+        waiting, committed, marker = _markers_of_commits(numbers, key)
         newest = np.maximum(np.where(held >= 0, offsets[held], -1), tombstone)
         owner = key[committed]
         counts = (marker > last[owner]) & (offsets[committed] > newest[owner])
@@ -200,13 +200,13 @@ class Commits:
         there = held[held >= 0]
         kinds[there] = _COMMIT
         nothing = pa.repeat(pa.scalar(b"", pa.large_binary()), count)
-        self._known = _together(
+        self._known = _concatenate(
             [_Rows(keys, encoded.dictionary, nothing), rows.some(there), rows.some(waiting)]
         )
 
     def commits(self) -> Iterator[StoredCommit]:
         """Yield the state of every key in the log."""
-        self._put_together()
+        self._merge()
         numbers, keys, values = self._known
         held = {
             key: (value, offset, bool(txn))
@@ -223,7 +223,7 @@ class Commits:
 
     def pending(self) -> Iterator[StoredPending]:
         """Yield every transactional commit whose marker has not arrived."""
-        self._put_together()
+        self._merge()
         numbers = self._known.numbers
         waits = np.flatnonzero(numbers[_KIND] == _TXN_COMMIT)
         some = self._known.some(waits)
@@ -247,7 +247,7 @@ def _number(buf: Any, records: Any, wanted: Any, place: int) -> Int64s:
     return values
 
 
-def _ends_of(numbers: Int64s, key: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+def _markers_of_commits(numbers: Int64s, key: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Find the markers of transactional commits.
 
     Args:

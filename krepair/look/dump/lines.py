@@ -152,7 +152,7 @@ def quoted(pieces: Any, form: int) -> tuple[Any, Column]:
     """
     forms = np.full(len(pieces), form)
     if form == HEX:
-        return forms, _coded(pieces, binascii.hexlify, 1, 2)
+        return forms, _encode_together(pieces, binascii.hexlify, 1, 2)
     if form == BASE64:
         return forms, _base64(pieces)
     try:
@@ -198,7 +198,7 @@ def _parts(array: Any) -> tuple[Any, memoryview]:
     return edges, memoryview(data or b"").cast("B")
 
 
-def _coded(pieces: Any, code: Any, of: int, gives: int) -> Any:
+def _encode_together(pieces: Any, code: Any, of: int, gives: int) -> Any:
     """Encode all bytes in one call: ``of`` bytes give ``gives`` characters."""
     edges, data = _parts(pieces)
     first, last = int(edges[0]), int(edges[-1])
@@ -300,12 +300,12 @@ class LineColumns:
         return words(shown, rows)
 
     def _number(self, values: Int64s) -> Column:
-        return self._made(numbers, values)
+        return self._column_of(numbers, values)
 
     def _time(self, values: Int64s) -> Column:
-        return self._made(numbers if self._as_json else times, values)
+        return self._column_of(numbers if self._as_json else times, values)
 
-    def _made(self, make: Callable[[Int64s], Column], values: Int64s) -> Column:
+    def _column_of(self, make: Callable[[Int64s], Column], values: Int64s) -> Column:
         """Build a column of numbers, or return the last one if the numbers are the same."""
         for made_by, known, column in self._known:
             if (
@@ -641,7 +641,11 @@ class HeldLines:
             parts[_BATCH] = self._columns.batches(batch_rows)
         if rows is not None:
             parts[_RECORD] = self._columns.records(
-                _whole(self._buffers), rows, _whole(self._of), _whole(self._records), with_batches=first
+                _joined_parts(self._buffers),
+                rows,
+                _joined_parts(self._of),
+                _joined_parts(self._records),
+                with_batches=first,
             )
         if self._ready:
             parts[_READY] = strings(self._ready)
@@ -661,7 +665,7 @@ def _columns_of(rows: Batches) -> dict[str, Int64s]:
     return {name: rows[name].astype(np.int64) for name in _SHOWN}
 
 
-def _whole(parts: list[Any]) -> Any:
+def _joined_parts(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
