@@ -1,1 +1,1 @@
-"""Programs of the project's own workshop; nothing of them is installed."""
+"""Programs for developers: benchmarks, torture tests, generators. None of them is installed."""

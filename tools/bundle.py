@@ -1,4 +1,4 @@
-"""``make bundle``: krepair as one file, for a host without network.
+"""``make bundle``: packs krepair into one file, for a host without network.
 
 ``dist/krepair`` has its own interpreter and libc, for x86-64 (``tools/onefile``). ``dist/krepair.pyz`` needs a Python
 of the same version, for aarch64. Both hold what the engine inline needs, compiled kernels too, and leave out Spark with

@@ -1,4 +1,4 @@
-"""Holds the plans of two trees of this project against each other: byte for byte, but for the version.
+"""Compares the plans that two source trees of this project make, byte for byte except for the version.
 
     python -m tools.compare_plans --against ../other-tree
     python -m tools.compare_plans --against 5adb171 --part corpus

@@ -1,4 +1,4 @@
-"""``make demo``: a real log directory is reclaimed before the reader's eyes, in one minute, without a broker.
+"""``make demo``: shows in one minute, without a broker, how krepair reclaims a real log directory.
 
 Everything happens in ``.demo/``, which is recreated on each run; the fixture itself is only read.
 """

@@ -1,4 +1,4 @@
-"""Generator of the files in ``docs/`` and ``share/`` that repeat the code (``make docs``); a test keeps them fresh."""
+"""Generates the files in ``docs/`` and ``share/`` that follow from the code (``make docs``); a test checks them."""
 
 from __future__ import annotations
 

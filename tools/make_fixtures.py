@@ -1,4 +1,4 @@
-"""Makes real log directories anew with real brokers and real clients.
+"""Creates the log directories in ``fixtures/`` with real brokers and real clients.
 
     python -m tools.make_fixtures offsets-bloat-2.2.0-clean --transactions 300 --out /some/folder
     python -m tools.make_fixtures offsets-tv2-4.3.1

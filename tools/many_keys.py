@@ -1,4 +1,4 @@
-"""Compacts one partition with very many distinct keys: seconds, memory and scratch bytes of every wave.
+"""Compacts a partition with very many distinct keys, and reports seconds, memory and scratch bytes of each wave.
 
     python -m tools.many_keys FOLDER [--keys 100000000] [--again 25000000]
 

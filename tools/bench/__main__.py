@@ -1,4 +1,4 @@
-"""``make bench``: krepair and its real peers on the same data in one run; ratios, with machine, versions and sizes.
+"""``make bench``: runs krepair and comparable programs on the same data, and reports how many times as fast it is.
 
     python -m tools.bench                       all parts but those of ``ASKED_FOR``
     python -m tools.bench --only compact,many   some; what was kept of the others stays

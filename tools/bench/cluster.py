@@ -1,4 +1,4 @@
-"""Part ``cluster``: the same reading on one, two and three Spark workers of one core, each on a host of its own."""
+"""Part ``cluster``: one reading on one, two and three Spark workers with one core, each on its own host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting of ``tools.bench.worker`` processes, which load and compile everything and then wait for their start."""
+"""Starts processes of ``tools.bench.worker``, which load and compile everything before the measurement begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kept figures, one file per part, and the section of ``docs/benchmarks.md`` that is built from them.
+"""Stores the measured figures, one file per part, and builds the section of ``docs/benchmarks.md`` from them.
 
     python -m tools.bench --page        rebuild that section from the kept figures
 

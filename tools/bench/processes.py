@@ -1,4 +1,4 @@
-"""Whole processes of krepair, as a person starts them."""
+"""Runs krepair as whole processes, as a person starts it, and measures them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of work: wall time, CPU time, and bytes read, by this process, its children, or a peer's JVM."""
+"""Measures the cost of work: wall time, CPU time and bytes read, of this process, its children, or a JVM."""
 
 from __future__ import annotations
 

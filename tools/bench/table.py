@@ -1,4 +1,4 @@
-"""The form of all measurements: cost of a run, line of several runs, table of all lines of a part.
+"""Tables of measurements: the cost of one run, a line for several runs, and a table of all lines of a part.
 
 A line says how much is done per second: of CPU time; of wall time with everything in the page cache; of wall time with
 no byte of the logs in it. It also says how often the logs were read, which no other work on the machine can change.

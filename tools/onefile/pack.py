@@ -1,4 +1,4 @@
-"""Puts an interpreter, what it loads, and the packages of krepair behind a static launcher: ``dist/krepair``.
+"""Packs an interpreter, its libraries, and krepair's packages behind a static launcher, as ``dist/krepair``.
 
 The file needs a Linux kernel on x86-64 and nothing else of the host: ``launcher.c`` unpacks it once, and starts the
 carried loader with the carried libc and Python.

@@ -1,4 +1,4 @@
-"""``make trials``: ``dist/krepair`` where nothing else is, before a release. Needs root and debootstrap.
+"""``make trials``: tries ``dist/krepair`` on systems where nothing else is installed. Needs root and debootstrap.
 
 Each scene is a tree of its own that ``chroot`` enters. In each a log directory is checked, planned, repaired, verified
 and taken back; every byte, name and time has to be as before. What cannot be used as the folder of the programs has to

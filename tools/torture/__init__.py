@@ -1,1 +1,1 @@
-"""Crashes, failing calls, power cuts and damaged plans by the ten thousand: see ``docs/crash-safety.md``."""
+"""Long tests with thousands of crashes, failing calls, power cuts and damaged plans: see ``docs/crash-safety.md``."""

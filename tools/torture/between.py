@@ -1,4 +1,4 @@
-"""Real brokers between the verbs of krepair: each tree of a kill is served, written to, cleaned, rolled, and goes on.
+"""Starts real brokers on log directories in which krepair was killed, and then runs another verb of krepair.
 
 One episode is one broker with dozens of log directories, each with topics of its own, so that one start meets dozens
 of trees. Beside the trees that krepair was killed in are two twins of each scene: the untouched one and the applied

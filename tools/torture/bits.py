@@ -1,4 +1,4 @@
-"""Flipped bits: in a plan, in a journal, in staged and kept files; and staged files exchanged for each other.
+"""Flips bits in plans, journals, staged files and backups, exchanges staged files, and runs verbs of krepair.
 
 What has to be true:
 

@@ -1,4 +1,4 @@
-"""A sample of the trees of power losses, each as a log directory of one real broker.
+"""Starts a real broker on a sample of the trees that power losses leave.
 
 A broker takes many log directories, so one start of it meets dozens of trees; topics are renamed, so that each tree
 has its own. The original tree and the applied one of each scene are among them, and say what must be served.

@@ -1,4 +1,4 @@
-"""Real clusters of three brokers: random histories with krepair in them, and healthy ones that are compared.
+"""Runs real clusters of three brokers with random histories: krepair repairs some replicas, and compares healthy ones.
 
 A unit is one cluster, whose partitions are histories; see ``tests.replicas.histories`` and
 ``tests.replicas.healthy_brokers``. Of ``alone``, where krepair removes what others still need, something

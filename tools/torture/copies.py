@@ -1,4 +1,4 @@
-"""The log directory is copied after any step of apply or undo, as disks are replaced; then a verb is run on the copy.
+"""Copies the log directory after any step of apply or undo, as when a disk is replaced, and runs a verb on the copy.
 
 A directory is copied at its path: with and without hard links (``cp -a``, ``cp -r``), without times, and with other
 owners. What has to be true:

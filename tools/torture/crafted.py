@@ -1,4 +1,4 @@
-"""Plans and journals that somebody has written, and folders that the broker's user has prepared, for root to work on.
+"""Tries forged plans and journals, and folders that the broker's user has prepared as a trap for root.
 
 - ``plan``: a value of a sound plan is changed (paths that lead outside, other names, sizes, offsets, lists cut,
   doubled, emptied) and the plan is sealed again, so that its digest is right.

@@ -1,4 +1,4 @@
-"""Model what may be on a disk after a power cut, in plain words, and enumerate its states.
+"""Model of what may be on a disk after a power cut; it enumerates the possible states.
 
 The model. It asks for no more than POSIX promises, so a file system that gives more (ext4, XFS) is covered, too.
 

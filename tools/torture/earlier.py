@@ -1,4 +1,4 @@
-"""Keep the trees that this krepair leaves when it is killed, for every later krepair.
+"""Keeps the trees that this version of krepair leaves when it is killed, so that later versions are tested on them.
 
     python -m tools.torture.earlier        writes fixtures/earlier-VERSION.zst
 

@@ -1,4 +1,4 @@
-"""Lets the calls of krepair fail, one by one or from one on: full disks, bad disks, missing rights, interruptions.
+"""Makes calls of krepair fail, one at a time or all from one on: full disks, bad disks, missing rights, signals.
 
 What must hold:
 

@@ -1,4 +1,4 @@
-"""Loads ``faults.c`` into processes: counts their calls below a folder, kills them at one, makes one fail.
+"""Loads ``faults.c`` into processes: it counts their calls below a folder, kills them at one, or makes one fail.
 
 A process takes part when it was started under ``environment(control)``. Its forks do too. What happens is set in a
 control block that is shared memory, and what happened can be read from it after the process is gone.

@@ -1,4 +1,4 @@
-"""Folders of Kafka's own unit tests: what krepair says of them and makes of them, against Kafka's own classes.
+"""Runs krepair on the folders of Kafka's own unit tests, and compares its results with those of Kafka's classes.
 
 An agent (``tools/java/Folders.java``) keeps a copy of each folder that a test lets a log load, of each that a log has
 closed, and of each that a cleaner is about to clean. The classes of that version then load and clean them.
@@ -464,7 +464,7 @@ def _logs(folder: Path) -> dict[str, bytes]:
 
 
 def _entries(file: Path) -> bytes:
-    """Return the entries of an index; zeros behind them are spare room."""
+    """Return the entries of an index; zeros after them are preallocated."""
     return file.read_bytes().rstrip(b"\0") if file.exists() else b""
 
 

@@ -1,4 +1,4 @@
-"""Kills krepair at each call that changes a file, then runs it again, or another verb: the end must be the same.
+"""Kills krepair at each call that changes a file, then runs the same or another verb, which must repair everything.
 
 What must hold: the same verb run again ends with 0 and leaves the tree that it leaves without a crash; undo gives the
 original tree, names, bytes, times, owners, modes and the files of the root, and nothing of krepair's stays; a verb

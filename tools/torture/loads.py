@@ -1,4 +1,4 @@
-"""Every tree that a kill or a power loss leaves is opened by Kafka's own classes, and a sample by real brokers.
+"""Opens every tree that a kill or a power loss leaves with Kafka's own classes, and a sample with real brokers.
 
 A broker that is started there must serve the records that were readable before, or after, in both isolation
 levels: no record comes, goes or changes, none is repeated, no reader is stuck. What is allowed is found by loading

@@ -1,4 +1,4 @@
-"""Mutation testing: which small changes of the code does no test notice?
+"""Mutation testing: finds small changes of the code that no test notices.
 
     python -m tools.torture --part mutants --samples 60             so many of each package, chosen by the seed
     python -m tools.torture --replay mutants:krepair/rules/cleanable_range.py#41

@@ -1,4 +1,4 @@
-"""Power losses: every verb is run once and written down, then the power goes at every instant of it.
+"""Simulates power losses: each verb is recorded once, and then the power fails at each call of the recording.
 
 What may then be on the disk says ``tools.torture.disk_model``. Each such tree is made on a real file system, with
 the same inodes, and the same command is run again, or ``undo`` (by turns). It has to end right:

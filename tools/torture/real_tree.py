@@ -1,4 +1,4 @@
-"""Puts a state of the model on a real file system, with the very inodes of the recording."""
+"""Creates a state of the disk model on a real file system, with the inodes of the recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes down what a verb asks the system to change, call by call, and keeps every file that it removes alive.
+"""Records each call by which a verb changes files, and keeps the files that it removes.
 
 The calls are caught in Python's ``os`` module, below ``krepair.durable``: so an fsync that ``RealDisk`` itself
 leaves out is left out of the recording, too, and a change that goes round ``Disk`` is in it. At the end of a

@@ -1,4 +1,4 @@
-"""Damaged journals: every bit, every length, lost, doubled and exchanged records; then every verb, and the way out.
+"""Damages journals (every bit, every length; lost, doubled and exchanged records), then runs every verb and the advice.
 
 At several moments of a plan's life (applied, half applied, half undone, being purged) one journal is damaged, and a
 verb is run on it. What has to be true:

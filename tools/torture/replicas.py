@@ -1,4 +1,4 @@
-"""Histories of made clusters with krepair in them: what it removes, no replica and no reader misses.
+"""Simulates clusters in which krepair repairs replicas: no replica and no reader may miss what it removes.
 
 See ``tests.replicas.repairing``; the same on real brokers is ``clusters``.
 """

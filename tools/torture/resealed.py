@@ -1,4 +1,4 @@
-"""Find out which checks of a plan are needed although ``apply`` decides again: apply wrong plans without any check.
+"""Finds the checks of a plan that are needed although ``apply`` decides again, by applying wrong plans without checks.
 
     python -m tools.torture.resealed                      all scenes, every field of each plan, two processes
     python -m tools.torture.resealed --scene markers      one of them

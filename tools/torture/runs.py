@@ -1,4 +1,4 @@
-"""Runs verbs of krepair on a placed scene, in processes that are killed or whose calls fail, and looks at what is left.
+"""Runs verbs of krepair on a scene, in processes that are killed or whose calls fail, and checks the resulting tree.
 
 A case is written as steps, one verb each, so that a line tells all of it and it can be run again:
 

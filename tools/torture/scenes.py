@@ -1,4 +1,4 @@
-"""Small log directories with plans that mix all fixes: what kills, failing calls and power cuts are tried on.
+"""Small log directories with plans that mix all fixes, on which kills, failing calls and power cuts are tried.
 
     scene = build("markers", seed=3)
     placed = scene.place(Path("/dev/shm/case-1"))   # a copy in logs/, and its plan as a value and as a file

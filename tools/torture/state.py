@@ -1,4 +1,4 @@
-"""Progress of the programme, in files that are always whole, so that it can be stopped and resumed.
+"""Progress of a torture run, in files that are always complete, so that the run can be stopped and resumed.
 
 A part works through cases and asks ``State`` before each unit of them:
 

@@ -1,4 +1,4 @@
-"""The tests of which the gate takes a sample, with everything that they can try: each file of them is one unit.
+"""Runs completely those tests of which the gate only runs a sample; each test file is one unit.
 
 Which files these are is found by the variables that they ask for (``EVERYTHING``).
 """

@@ -1,4 +1,4 @@
-"""Disturb krepair's surroundings: read-only disks, clocks that jump, deleted topics, limits, two log directories.
+"""Disturbs krepair's surroundings: read-only disks, clocks that jump, deleted topics, limits, two log directories.
 
 - ``readonly``: while a verb sleeps before one of its calls its ext4 becomes read-only, or is shut down as after an I/O
   error, which loses what was not synced. It is mounted again, and the same verb, or ``undo``, has to end right.

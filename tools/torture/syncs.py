@@ -1,4 +1,4 @@
-"""Find the syncs that are needed: leave out each in turn, until a power loss shows that it is missed.
+"""Finds the syncs that are needed: it leaves out one at a time, and searches for a power loss that then does harm.
 
 ``python -m tools.torture.syncs [SCENE...]`` prints every sync of krepair, and the first failure without it.
 """

@@ -1,4 +1,4 @@
-"""Partitions with a known truth, damaged, mended by krepair, and started by Kafka's own classes before and after.
+"""Damages partitions with known content, repairs them, and loads them with Kafka's classes before and after.
 
 Every case comes from a seed. A random history is written, so what each offset holds, and whether it is committed, is
 known. It is damaged. The log classes of three versions start three directories, each on a copy: the sound one, the

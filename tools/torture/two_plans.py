@@ -1,4 +1,4 @@
-"""Two or three plans of one log directory that were all made before one was applied, and their verbs in any order.
+"""Runs the verbs of several plans of one log directory in any order; all plans were made before one was applied.
 
 A case is ``SCENE:SEED:PLANS:STEPS``, as ``keys:0:0+3:a-apply@17b.swap.b-apply!9EIO1.a-undo``: plans 0 and 3 of the
 scene are ``a`` and ``b`` (see ``plans_of``). A step is of one plan, as in ``runs``, or one of these:

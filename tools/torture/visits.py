@@ -1,7 +1,7 @@
-"""Let a broker or a person act on a killed tree, then run any verb.
+"""Lets a broker or a person act on a tree in which krepair was killed, then runs any verb.
 
 A case is ``SCENE:SEED:STEPS+ACT+VERB``, as ``markers:0:apply@91b+session+undo`` or ``keys:0:apply+copy+undo-by-id``.
-What must hold, by Kafka's own classes before and behind the verb:
+What must hold, by Kafka's own classes before and after the verb:
 
 - It ends with a documented exit code. What ends with 11, 12 or 13 has changed nothing that a broker sees.
 - Every committed record that was served before the verb is served after it; where keys were compacted, the last one of
@@ -110,7 +110,7 @@ def logs(folder: Path) -> list[Path]:
 
 
 def ends(log: Path) -> list[tuple[int, int]]:
-    """Return (position behind it, next offset) of each whole batch of format v2."""
+    """Return (position after it, next offset) of each whole batch of format v2."""
     raw, position, offsets = log.read_bytes(), 0, []
     while position + 61 <= len(raw):
         base, length = struct.unpack_from(">qi", raw, position)
@@ -203,7 +203,7 @@ def idle_session(world: World) -> None:
 
 
 def append(world: World, folder: Path) -> None:
-    """Let a leader append a batch behind the last whole one."""
+    """Let a leader append a batch after the last whole one."""
     if not logs(folder):
         return
     log, offset = logs(folder)[-1], log_end(folder)
@@ -400,7 +400,7 @@ def serve(world: World, *, recovers: bool = False) -> dict[str, Records | None]:
 
 
 def torn(path: Path) -> dict[str, int]:
-    """Return partition folder -> bytes behind the last whole batch of its last log."""
+    """Return partition folder -> bytes after the last whole batch of its last log."""
     torn_logs = {}
     for folder in path.iterdir():
         if folder.is_dir() and (files := logs(folder)):
