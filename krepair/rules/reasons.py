@@ -70,7 +70,7 @@ REASONS: dict[Reason, ReasonText] = {
         "Cleaner.cleanSegments (2.2.1)",
     ),
     Reason.MARKER_STAMP: ReasonText(
-        Verdict.KEEP, "marker without data whose stamped delete horizon is still to come", "KIP-534"
+        Verdict.KEEP, "marker without data whose own delete horizon has not passed", "KIP-534"
     ),
     Reason.MARKER_EPOCH: ReasonText(
         Verdict.KEEP,
@@ -116,7 +116,7 @@ REASONS: dict[Reason, ReasonText] = {
         "Cleaner.shouldDiscardBatch (2.2.1)",
     ),
     Reason.MARKER_STAMP_PAST: ReasonText(
-        Verdict.DROP, "marker without data whose stamped delete horizon has passed", "KIP-534, KAFKA-8522"
+        Verdict.DROP, "marker without data whose own delete horizon has passed", "KIP-534, KAFKA-8522"
     ),
 }
 
