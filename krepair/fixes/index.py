@@ -352,8 +352,8 @@ def inspect_transaction_indexes(
     """Compare transaction indexes with a replay of their logs, where a difference is possible.
 
     The comparison reads the whole partition. So ``auto`` makes it where the reading for ``markers`` contradicted the
-    indexes, and in compacted partitions with entries; ``check`` where there are entries, or may be aborts;
-    ``regenerate`` everywhere.
+    indexes, in compacted partitions with entries, and where a segment has no ``.index``; ``check`` where there are
+    entries, or may be aborts; ``regenerate`` everywhere.
     """
     from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
@@ -400,7 +400,10 @@ def _replay_pays(context: Context, analysis: PartitionAnalysis, depth: Depth) ->
         segment.txn_index and segment.txn_index.size for segment in _segments_to_judge(context, analysis)
     )
     if depth == "auto":
-        return transaction_indexes_disagree(analysis) or (entries and analysis.settings.compacts)
+        # The start that recovers a segment without an .index rebuilds its .txnindex; with one it trusts what is there.
+        recovered = any(segment.index is None for segment in analysis.partition.segments)
+        compacts = entries and analysis.settings.compacts
+        return transaction_indexes_disagree(analysis) or compacts or recovered
     if depth == "regenerate":
         return True
     return may_be_untrue(entries=entries, summaries=(facts.summary for facts in analysis.segments))

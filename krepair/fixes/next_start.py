@@ -34,6 +34,8 @@ from krepair.loading.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
 from krepair.loading.next_start import LoadedLog, NextStart
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment, Snapshot
+from krepair.next_command import LOG_DIR, PLAN, Next
+from krepair.options import Options
 from krepair.plan.changes import CompleteSwap, ReplaceFile, names_removed
 from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.recovery import floor_of
@@ -135,9 +137,9 @@ def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broke
 def why_not_started(context: Context) -> dict[str, Skipped]:
     """Return folder -> reason to skip the partition, if the next start is worse with its changes than without.
 
-    A worse start fails, or forgets all producers: a broker of 2.8 or later that recovers a segment after a clean stop
-    deletes all snapshots above it. The recovery of a later segment makes one again, so indexes made for some of the
-    segments may cost all producers.
+    A worse start fails, or forgets all producers, which it does if no snapshot is left after a clean stop. A cut by
+    consent may leave none up to the new log end. A broker of 2.8 or later that recovers a segment deletes all snapshots
+    above it; the recovery of a later one makes one again, so indexes made for some of the segments may cost the last.
     """
     versions = _versions(context)
     pairs: dict[str, tuple[_Files, _Files]] = {}
@@ -153,7 +155,6 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
             change.consents or isinstance(change, CompleteSwap) for change in context.analyses[folder].changes
         )
     ]
-    recovering: list[str] = []
     if context.view.clean_shutdown:
         others = [
             folder
@@ -161,12 +162,11 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
             if folder not in doubted and _may_change_what_is_recovered(context.analyses[folder])
         ]
         starts = _simulated(context, [pairs[folder][0] for folder in others], versions, whole=False)
-        recovering = [
+        doubted += [
             folder
             for folder, start in zip(others, starts, strict=True)
             if any(loaded.recovered for loaded in start.by_version.values())
         ]
-        doubted += recovering
     starts = _simulated(
         context, [files for folder in doubted for files in pairs[folder]], versions, whole=True
     )
@@ -181,11 +181,26 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
             if loaded.failure:
                 text = f"{text} not start any more: {loaded.file}: {loaded.failure}{more}"
                 worse[folder] = Skipped("fails-to-start", text, damaged=True)
-            elif folder in recovering and loaded.forgets_producers and not without.forgets_producers:
-                recovered = ", ".join(map(log_name, loaded.recovered))
-                text = f"{text} forget all producers, as it recovers {recovered or 'no segment'} only{more}"
-                worse[folder] = Skipped("forgets-producers", text, damaged=True)
+            elif without.producers > 0 > loaded.producers and any(size for _, size in loaded.segments):
+                worse[folder] = _forgets_producers(context.options, text, loaded)
     return worse
+
+
+def _forgets_producers(options: Options, text: str, loaded: LoadedLog) -> Skipped:
+    text = f"{text} forget all producers of the log"
+    if loaded.recovered:
+        recovered = ", ".join(map(log_name, loaded.recovered))
+        why = f"{text}, as it recovers {recovered} only and deletes all snapshots"
+        return Skipped("forgets-producers", why, damaged=True)
+    fixes = ",".join(dict.fromkeys([*options.fixes, "snapshots"]))
+    consents = (word for consent in options.accepted_losses for word in ("--accept-data-loss", consent))
+    again = Next.of("plan", LOG_DIR, "--fix", fixes, *consents, out=PLAN)
+    return Skipped(
+        "forgets-producers",
+        f"{text}, as no producer snapshot is left: add --fix snapshots",
+        again,
+        damaged=True,
+    )
 
 
 def _may_change_what_is_recovered(analysis: PartitionAnalysis) -> bool:

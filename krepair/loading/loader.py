@@ -121,7 +121,7 @@ class _Loader:
         self.recovered: dict[int, int] = {}
         self._cut: dict[int, int] = {}
         self._dropped: set[int] = set()
-        self._forgets_producers = False
+        self._no_snapshot_is_left = False
 
     def loaded(self, log_end: int) -> LoadedLog:
         """Return the log as the start has loaded it."""
@@ -135,7 +135,7 @@ class _Loader:
             unreadable=tuple(sorted(self._snapshots.unreadable)),
             cut=tuple(sorted((base, size) for base, size in self._cut.items() if base in self.segments)),
             dropped=tuple(sorted(self._dropped - self.segments.keys())),
-            forgets_producers=self._forgets_producers,
+            producers=-1 if self._no_snapshot_is_left else self._producers.count,
         )
 
     @property
@@ -313,7 +313,7 @@ class _Loader:
     ) -> None:
         newest = sorted(self.segments)[-2:]
         if clean and not producers.has_snapshots:
-            self._forgets_producers = True
+            self._no_snapshot_is_left = True
             for offset in (*newest, last_offset):
                 producers.end_offset = offset
                 producers.take_snapshot()

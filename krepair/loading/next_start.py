@@ -28,7 +28,8 @@ class LoadedLog(NamedTuple):
         unreadable: offsets of the snapshots that are deleted because they cannot be read, ascending.
         cut: (base offset, bytes that stay) of each truncated log, ascending.
         dropped: base offsets of the deleted segments, except those that a swap replaces, ascending.
-        forgets_producers: the broker begins without producers, as no snapshot is left after a clean stop.
+        producers: number of producers that the broker knows, where all batches behind the snapshot were replayed; -1
+            if it begins without any, as no snapshot is left after a clean stop.
     """
 
     file: str = ""
@@ -42,7 +43,7 @@ class LoadedLog(NamedTuple):
     unreadable: tuple[int, ...] = ()
     cut: tuple[tuple[int, int], ...] = ()
     dropped: tuple[int, ...] = ()
-    forgets_producers: bool = False
+    producers: int = 0
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,11 @@ class SimulatedProducers:
         """True if any snapshot is known."""
         return bool(self._snapshots)
 
+    @property
+    def count(self) -> int:
+        """Number of known producers."""
+        return len(self._producers)
+
     def _delete_snapshot(self, offset: int) -> None:
         self._known.discard(offset)
         self._folder.contents.pop(offset, None)

@@ -13,7 +13,7 @@ from krepair.formats.producer_snapshot import ENTRY, ProducerEntry, encode_table
 from krepair.ops.apply import apply
 from krepair.ops.undo import undo
 from krepair.plan.model import Change, Plan
-from tests.builders import NOW_MS, LogDir, commit, data
+from tests.builders import NOW_MS, LogDir, abort, commit, data
 from tests.flips import flip
 from tests.ops.inline import Inline
 from tests.ops.scene import tree
@@ -200,8 +200,7 @@ def test_no_index_is_made_for_one_of_two_segments_that_a_clean_start_recovers(
     if status == "left alone":
         assert plan.partitions[0].code == "forgets-producers"
         assert (
-            "would forget all producers, as it recovers 00000000000000000000.log only"
-            in plan.partitions[0].why
+            "all producers of the log, as it recovers 00000000000000000000.log only" in plan.partitions[0].why
         )
 
 
@@ -241,3 +240,33 @@ def test_a_swap_whose_recovery_saves_a_start_is_left_to_that_start(
         status,
         "fails-to-start" if status == "left alone" else "",
     )
+
+
+def test_a_cut_by_consent_takes_no_producers_along_with_the_last_snapshot(tmp_path: Path) -> None:
+    """The snapshot at the end goes with its segment, and a clean start without any reads no batch for producers."""
+    directory = LogDir(tmp_path)
+    partition = directory.partition("t", index_interval_bytes=1)
+    partition.segment(data(0, 4, pid=9, timestamp=NOW_MS), data(4, 4, pid=9, sequence=4, timestamp=NOW_MS))
+    partition.segment(base_offset=8)
+    path = directory.write(clean_stop=True)
+    flip(log(path, 0), len(log(path, 0).read_bytes()) - 3)
+    consent = {"accepted_losses": ("KR302:t-0:4",)}
+    (part,) = VERBS.planned(path, fixes=("tail=broker",), **consent).partitions
+    assert (part.status, part.code) == ("left alone", "forgets-producers")
+    again = "--fix tail=broker,snapshots --accept-data-loss KR302:t-0:4"
+    assert again in str(part.next_command)
+    there_and_back(path, VERBS.planned(path, fixes=("tail=broker", "snapshots"), **consent))
+
+
+def test_an_index_is_not_made_beside_an_untrue_txnindex_that_the_start_would_rebuild(tmp_path: Path) -> None:
+    """Without the .index the start recovers the segment; with it, it would show what the lost entry hides."""
+    directory = LogDir(tmp_path)
+    partition = directory.partition("t", index_interval_bytes=1)
+    partition.segment(data(0, 4, pid=9, txn=True), abort(4, pid=9))
+    partition.segment(data(5, 4))
+    path = directory.write(clean_stop=True)
+    aborted = log(path, 0).with_suffix(".txnindex")
+    whole = aborted.read_bytes()
+    aborted.write_bytes(b"")
+    log(path, 0).with_suffix(".index").unlink()
+    assert there_and_back(path, VERBS.planned(path, fixes=("index",)))[aborted] == whole
