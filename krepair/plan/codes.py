@@ -87,8 +87,8 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
     "forgets-producers": CodeInWords(
         "a start that knows the producers as the files are would forget them after the changes: no producer "
         "snapshot is left",
-        "--fix tail,index, which makes all indexes right; after a cut --fix snapshots, too; or --broker-version, if that "
-        "start is of another version",
+        "--fix tail,index, which makes all indexes right; after a cut --fix snapshots, too; or --broker-version, if "
+        "that start is of another version",
     ),
     "unreadable": CodeInWords(
         "the operating system could not read a file; that is never taken for damage",
