@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from krepair.formats.filenames import LOG, SEGMENT_SUFFIXES
@@ -248,13 +248,25 @@ def apply_order(plan: Plan) -> list[PartitionPlan]:
     If originals are kept in place, partitions that free most and need the least extra space come first. If apply itself
     frees originals, partitions that need the least come first, so that others can use the bytes that they free.
     Partitions that free nothing come last, the largest need first. A disk with too little space for this order has too
-    little for every order.
+    little for every order. Where the file system has few inodes left, partitions that give inodes back come first.
     """
     changing = [partition for partition in plan.partitions if partition.changes]
     if plan.policy.keep == INPLACE:
         return sorted(changing, key=_most_for_least)
     needs = {each.folder: extra_space(as_freed(each), plan.policy) for each in changing}
-    return sorted(changing, key=lambda each: (*_fits_first(needs[each.folder]), _name(each)))
+    room = plan.policy.room
+    free_files = UNSET if isinstance(room, UnsetType) else room.free_files
+    takes = sum(max(need.files_after, 0) for need in needs.values())
+    most = max((need.files for need in needs.values()), default=0)
+    few_files = not isinstance(free_files, UnsetType) and takes + most > free_files
+    return sorted(
+        changing,
+        key=lambda each: (
+            few_files and needs[each.folder].files_after > 0,
+            *_fits_first(needs[each.folder]),
+            _name(each),
+        ),
+    )
 
 
 def as_freed(partition: PartitionPlan) -> PartitionPlan:

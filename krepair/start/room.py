@@ -169,7 +169,7 @@ def _advice(
 def copied_away(log_dir: str, folders: Sequence[str]) -> Next:
     """Return the command that copies folders to another disk, and removes each that has an equal copy there."""
     disk = _OTHER_DISK
-    copy = f'cp -a "./$f" {disk}/ && sync -f {disk} && diff -r "./$f" "{disk}/$f" && rm -r "./$f"'
+    copy = f'cp -a "./$f" {disk}/. && sync -f {disk} && diff -r "./$f" "{disk}/$f" && rm -r "./$f"'
     names = shlex.join(folders)
     return Next.by_hand(f"(cd {shlex.quote(log_dir)} && for f in {names}; do {copy}; done)")
 

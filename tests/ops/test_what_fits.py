@@ -229,10 +229,12 @@ def test_the_copy_that_is_printed_removes_only_what_has_an_equal_copy(tmp_path: 
     for folder in ("-t-0", "u-1"):
         (log_dir / folder).mkdir(parents=True)
         (log_dir / folder / "x.log").write_bytes(folder.encode())
-    disk.mkdir()
-    (disk / "u-1").mkdir()
-    (disk / "u-1" / "other").touch()
     typed = str(copied_away(str(log_dir), ["-t-0", "u-1"])).replace("/OTHER-DISK", str(disk))
+    subprocess.run(["sh", "-c", typed], check=False, capture_output=True)
+    assert not disk.exists(), "a name that is typed wrong must not become a folder"
+    assert len(list(log_dir.iterdir())) == 2
+    (disk / "u-1").mkdir(parents=True)
+    (disk / "u-1" / "other").touch()
     subprocess.run(["sh", "-c", typed], check=False, capture_output=True)
     assert [path.name for path in log_dir.iterdir()] == ["u-1"]
     assert (disk / "-t-0" / "x.log").read_bytes() == b"-t-0"

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from krepair.formats.filenames import SEGMENT_SUFFIXES
 from krepair.logdir.space import VolumeSpace
+from krepair.plan import space
 from krepair.plan.build import build_plan
 from krepair.plan.fit import fit_of, root_without, shortage_at_start, shortage_of, without_room
 from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED, is_freed_by_apply
 from krepair.plan.model import ChangeLines, FileFingerprint, KeepOriginal, PartitionPlan, Plan, Room, RootPlan
 from krepair.plan.planfile import kept_copy
-from krepair.plan.space import extra_space, plan_copy_bytes
+from krepair.plan.space import ExtraSpace, extra_space, plan_copy_bytes
 from krepair.rules.changed_entries import ChangedLine
 from tests.plan.parts import MIB, part
 from tests.plan.plans import COMMIT, FACTS, fingerprint, policy
@@ -167,3 +168,15 @@ def test_a_start_lacks_bytes_and_files(
     needs: tuple[int, int], free: tuple[int, int], lacks: tuple[int, int]
 ) -> None:
     assert shortage_at_start(*needs, *free) == lacks
+
+
+@pytest.mark.parametrize(("files", "first"), [(20, "gives"), (100, "takes")])
+def test_where_inodes_are_few_what_gives_some_back_comes_first(
+    files: int, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen with 49 partitions and 33 inodes: those that need the fewest bytes took them all, and 4 fitted."""
+    folders = {PARTS[0].folder: "takes", PARTS[1].folder: "takes", PARTS[2].folder: "gives"}
+    needs = {"takes": ExtraSpace(90_000, -1, 16, 5), "gives": ExtraSpace(120_000, -1, 16, -15)}
+    monkeypatch.setattr(space, "extra_space", lambda part, _: needs[folders[part.folder]])
+    plan = planned(*PARTS[:3], keep=AUTO, room=room(files=files))
+    assert folders[space.apply_order(plan)[0].folder] == first
