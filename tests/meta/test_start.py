@@ -20,7 +20,7 @@ COMPILER = {"numba", "llvmlite"}
 LIBRARIES = COMPILER | {"pyspark", "py4j", "pyarrow", "pandas", "rich", "jinja2", "pydantic"}
 HEAVY = COMPILER | {"numpy", "pyspark", "pyarrow", "pandas", "rich", "crc32c"}
 CODECS = {"lz4", "snappy", "zstandard", "crc32c"}
-MAPPED = re.compile(r"^@shown\(", re.MULTILINE)
+MAPPED = re.compile(r"^@shown_as\(", re.MULTILINE)
 TASK_MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in (ROOT / "krepair").rglob("*.py")
