@@ -398,7 +398,11 @@ def _check_still_good(folder: PartitionFolder, journal: Journal) -> None:
     """
     if journal.purging:
         return
-    written = [log for log in _made(journal) if _was_written(folder, log)]
+    written = [
+        log
+        for log in _made(journal)
+        if folder.state(log.name) is not None and not folder.holds(log.name, log)
+    ]
     last = _last_base(folder) if written else -1
     for log in written:
         base_offset = base_offset_of(log.name)
@@ -412,10 +416,6 @@ def _made(journal: Journal) -> Iterator[FileState]:
         intent = journal.intents[change_id]
         if state == "committed" and intent.executor == "segments":
             yield intent.log
-
-
-def _was_written(folder: PartitionFolder, log: FileState) -> bool:
-    return folder.state(log.name) is not None and not folder.holds(log.name, log)
 
 
 def _last_base(folder: PartitionFolder) -> int:

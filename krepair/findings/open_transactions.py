@@ -458,12 +458,11 @@ def live_commands(
     partitions = dict.fromkeys(_topic_and_partition(transaction.analysis) for transaction, _ in hanging)
     commands = [f"{find} --broker-id {broker_id}"] if broker_id.isdigit() else []
     commands = commands or [f"{find} {where}" for where in partitions]
-    commands += [f"{TOOL} describe --transactional-id {shlex.quote(name)}" for name in _ids(hanging)]
+    commands += [
+        f"{TOOL} describe --transactional-id {shlex.quote(name)}"
+        for name in sorted({name for _, name in hanging if name})
+    ]
     nameless = dict.fromkeys(
         _topic_and_partition(transaction.analysis) for transaction, name in hanging if not name
     )
     return (*commands, *(f"{TOOL} describe-producers {where}" for where in nameless))
-
-
-def _ids(hanging: Sequence[tuple[OpenTransaction, str]]) -> list[str]:
-    return sorted({name for _, name in hanging if name})

@@ -57,11 +57,9 @@ def untrue_index(folder: PartitionFolder, names: Sequence[str]) -> str:
         for suffix, _, _, text in result.problems:
             if suffix in (INDEX, TIME_INDEX) and segment_name(base, suffix) in wanted:
                 return f"{folder.at(segment_name(base, suffix))}: {text}"
-    return _untrue_transactions(folder, place, sizes, {base for base in bases if _has(names, base)})
-
-
-def _has(names: Sequence[str], base: int) -> bool:
-    return segment_name(base, TXN_INDEX) in names
+    return _untrue_transactions(
+        folder, place, sizes, {base for base in bases if segment_name(base, TXN_INDEX) in names}
+    )
 
 
 def _log_sizes(folder: PartitionFolder) -> dict[int, int]:

@@ -47,7 +47,7 @@ def packed(offsets: Int64s, base_offset: int) -> bytes:
     if not len(offsets):
         return b""
     relative = offsets - base_offset
-    low_bits = _low_bits(int(relative[-1]), len(relative))
+    low_bits = max(((int(relative[-1]) + 1) // len(relative)).bit_length() - 1, 0)
     planes = [np.packbits(((relative >> bit) & 1).astype(np.bool_)) for bit in range(low_bits)]
     places = (relative >> low_bits) + np.arange(len(relative))
     steps = np.zeros(int(places[-1]) + 1, np.bool_)
@@ -95,10 +95,6 @@ def _head(data: bytes) -> tuple[int, int]:
             f"{low_bits}"
         )
     return count, low_bits
-
-
-def _low_bits(last: int, count: int) -> int:
-    return max(((last + 1) // count).bit_length() - 1, 0)
 
 
 def as_text(data: bytes) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from krepair.checks.catalogue import CATALOGUE, GONE, RULES, Rule
 from krepair.errors import EXIT_CODE_MEANING, UsageError
 from krepair.next_command import Next
 from krepair.options import LOSS_RULES
-from krepair.plan.codes import OTHERS_FIRST, RISKS, SKIPPED, CodeInWords
+from krepair.plan.codes import OTHERS_FIRST, RISKS, SKIPPED
 from krepair.plan.objection import OBJECTIONS
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
 from krepair.rules.evidence import WAYS, Way
@@ -145,16 +145,17 @@ def explain_all() -> View:
                 table=table_of("code | what is wrong with the plan", OBJECTIONS.items()),
             ),
             *(
-                Section(title=title, table=table_of("code | what it says | what to do", _in_words(codes)))
+                Section(
+                    title=title,
+                    table=table_of(
+                        "code | what it says | what to do", [(code, *words) for code, words in codes.items()]
+                    ),
+                )
                 for title, codes in (("Skipped partitions", SKIPPED), ("Risks of a plan", RISKS))
             ),
             Section(title="Exit codes", table=table_of("code | name | meaning", codes)),
         ),
     )
-
-
-def _in_words(codes: Mapping[str, CodeInWords]) -> list[tuple[str, str, str]]:
-    return [(code, *words) for code, words in codes.items()]
 
 
 def explained(meaning: Row | tuple[Way, ...]) -> View:

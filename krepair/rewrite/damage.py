@@ -407,7 +407,7 @@ def _damaged(
         next_offset=next_offset,
         records=records,
         last_lost=last_lost,
-        zeros=_all_zeros(read_into, start, end),
+        zeros=not any(piece.strip(b"\0") for piece in _pieces(read_into, start, end)),
     )
 
 
@@ -422,10 +422,6 @@ def _declared(read_into: ReadInto, start: int, end: int, last: int, before: int)
     if not fits or not 0 <= header.record_count <= header.last_offset_delta + 1:
         return _UNKNOWN, _UNKNOWN
     return header.record_count, last_offset
-
-
-def _all_zeros(read_into: ReadInto, start: int, end: int) -> bool:
-    return not any(piece.strip(b"\0") for piece in _pieces(read_into, start, end))
 
 
 def _pieces(read_into: ReadInto, start: int, end: int) -> Iterator[bytes]:

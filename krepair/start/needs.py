@@ -24,7 +24,7 @@ from krepair.formats.batch_front import LEAST_BYTES
 from krepair.formats.broker_version import Version
 from krepair.formats.words import count_text
 from krepair.logdir.space import VolumeSpace, read_space
-from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.logdir.values import LogDir, Partition
 from krepair.plan.fit import shortage_at_start
 from krepair.rules.grouping import index_entries_at_most
 from krepair.start.line import ForecastLine
@@ -364,13 +364,9 @@ def _reserved(analysis: PartitionAnalysis) -> int:
     segment = analysis.partition.segments[-1]
     most = analysis.settings.segment_index_bytes
     return sum(
-        max(most - most % entry - _size(file), 0)
+        max(most - most % entry - (0 if file is None else file.size), 0)
         for file, entry in (
             (segment.index, offset_index.ENTRY_SIZE),
             (segment.time_index, time_index.ENTRY_SIZE),
         )
     )
-
-
-def _size(file: FileRef | None) -> int:
-    return 0 if file is None else file.size

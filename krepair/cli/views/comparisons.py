@@ -292,7 +292,10 @@ def diff_view(diff: PlanDiff, first: str, second: str) -> View:
                 lines=tuple(_head(diff)),
                 table=table_of(
                     "plan | digest | file",
-                    ((_name(diff, place), digest, path) for place, digest, path in plans),
+                    (
+                        (f"{place}, a preview" if place in diff.previews else place, digest, path)
+                        for place, digest, path in plans
+                    ),
                 ),
             ),
             _rows_of_diff(
@@ -329,10 +332,6 @@ def _rows_of_diff(title: str, columns: str, rows: Iterable[tuple[str, ...]]) -> 
         lines=(f"{count_text(hidden, 'more row')}: see krepair diff --json.",) if hidden > 0 else (),
         table=table_of(columns, alike[:_MOST_ROWS]),
     )
-
-
-def _name(diff: PlanDiff, place: str) -> str:
-    return f"{place}, a preview" if place in diff.previews else place
 
 
 def _head(diff: PlanDiff) -> Iterator[str]:
