@@ -288,7 +288,7 @@ def _changes(
     """Return the checkpoint to replace, if necessary, and notes for the reviewer on its entries."""
     notes = tuple(f"leader epochs: {text}" for text in _notes(facts))
     if not facts.mends:
-        return (), (*notes, f"its leader epochs are left alone: {facts.left}") if facts.left else notes
+        return (), (*notes, f"its leader epochs are not changed: {facts.left}") if facts.left else notes
     folder, file, data = (
         analysis.partition.folder,
         analysis.partition.leader_epoch_checkpoint,

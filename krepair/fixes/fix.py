@@ -206,7 +206,7 @@ def skipped_for_leftovers(analysis: PartitionAnalysis, repairs: str) -> Proposal
         repairs: files that would be repaired, such as ``indexes``.
     """
     reason = left_for_leftovers(analysis.partition, repairs)
-    return Proposal(left=reason, left_note=f"its {repairs} are left alone: {reason.why}")
+    return Proposal(left=reason, left_note=f"its {repairs} are not changed: {reason.why}")
 
 
 def named_or_all(view: LogDir, options: Options) -> list[Partition]:

@@ -104,7 +104,7 @@ class Index(Fix):
         if context.beside_broker:
             notes = (*notes, "the active segment's indexes are not looked at: a broker may be writing them")
         if why:
-            notes = (*notes, f"its indexes are left alone: {why}")
+            notes = (*notes, f"its indexes are not changed: {why}")
         return Proposal(_findings(context, analysis), changes, notes)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:

@@ -163,7 +163,7 @@ class Leftovers(Fix):
             return Proposal(findings)
         sides = tuple(f"leftovers: {name}: {side}" for name, side in facts.swaps.sides)
         if facts.left:
-            notes = (*sides, f"its leftovers are left alone: {facts.left}")
+            notes = (*sides, f"its leftovers are not changed: {facts.left}")
             return Proposal(
                 findings, notes=notes, left=Skipped("leftovers", facts.left, _COMPARE, damaged=True)
             )

@@ -795,7 +795,7 @@ def snapshot_changes(analysis: PartitionAnalysis) -> tuple[tuple[ReplaceFile, ..
     wrong, taken = result.judged.wrong, names_removed(analysis.changes)
     if result.left:
         is_told = wrong or not result.files or any(result.unread)
-        return (), (f"its producer snapshots are left alone: {result.left}",) if is_told else ()
+        return (), (f"its producer snapshots are not changed: {result.left}",) if is_told else ()
     changes = [_rebuilt_change(analysis, result)] if result.makes else []
     changes += [
         _closing_change(analysis, forgotten)

@@ -471,7 +471,7 @@ def _check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) ->
         mine = consents_of(TAIL.name, options.accepted_losses)
         if why and any(parts_of_consent(text)[1] == folder for text in mine):
             raise UsageError(
-                f"--accept-data-loss: {folder}: its logs are left alone: {why}",
+                f"--accept-data-loss: {folder}: its logs are not changed: {why}",
                 next_command=(
                     Next.of("plan", LOG_DIR, "--fix", "leftovers", out=PLAN)
                     if waits_for_leftovers(analysis.partition)
@@ -484,7 +484,7 @@ def _skipped_proposal(analysis: PartitionAnalysis, why: str) -> Proposal:
     """Return the note or the reason for a skipped partition, whose logs may still be damaged."""
     waiting = analysis_apart(analysis)
     if waiting is None or not any(facts.summary.damage for facts in waiting.segments):
-        return Proposal(notes=(f"its logs are left alone: {why}",))
+        return Proposal(notes=(f"its logs are not changed: {why}",))
     return skipped_for_leftovers(analysis, "logs")
 
 

@@ -434,7 +434,7 @@ def _without_unsound(analysis: PartitionAnalysis, by_fix: ByFix, options: Option
             continue
         reason = why_not_to_end(analysis, proposal.compacted.decision.log_end_offset, options)
         if reason is not None:
-            note = f"its {'keys' if name == 'compact' else 'markers'} are left alone ({reason.code}): {reason.why}"
+            note = f"its {'keys' if name == 'compact' else 'markers'} are not changed ({reason.code}): {reason.why}"
             proposals[name] = Proposal(proposal.findings, left=reason, left_note=note)
             analysis.changes = [change for change in analysis.changes if change not in proposal.changes]
     return proposals

@@ -640,7 +640,7 @@ def _left_alone_section(plan: Plan) -> Section:
         partition.what_next.filled(log_dir=plan.log_dir) for partition in skipped[:MOST_ROWS]
     )
     return Section(
-        title="Partitions left alone",
+        title="Skipped partitions",
         lines=(*first, *_left_out(rows)),
         table=table_of("partition | code | why", rows[:MOST_ROWS]),
         commands=tuple(command for command in commands if command),

@@ -434,7 +434,7 @@ def test_a_partition_with_a_swap_is_planned_for_markers_once_it_is_completed(tmp
     first = make_plan(str(root), chosen)
     changes = part(first, FOLDER).changes
     assert [type(change) for change in changes] == [CompleteSwap]
-    assert any("its markers are left alone (leftovers)" in note for note in part(first, FOLDER).notes)
+    assert any("its markers are not changed (leftovers)" in note for note in part(first, FOLDER).notes)
     apply(first, chosen)
     second = part(make_plan(str(root), chosen), FOLDER)
     assert second.code == ""
@@ -571,7 +571,7 @@ def test_what_a_fix_would_mend_beside_what_was_left_is_left_alone_and_named(
     first = f"one plan cannot repair both: first --fix leftovers, then plan its {WORDS[fix]} again"
     assert part.why == f"{log_name(240)}.cleaned: a broker left it, and {first}"
     assert str(part.next_command) == "krepair plan LOGDIR --fix leftovers --out PLAN"
-    assert not any("left alone" in note for note in part.notes)
+    assert not any("not changed" in note for note in part.notes)
     assert plan.exit_code == ExitCode.FOUND
     assert str(not_mended(plan).commands[0]).startswith(f"krepair plan {log_dir} --fix leftovers")
 
@@ -584,8 +584,8 @@ def test_of_leftovers_and_a_fix_the_second_plan_is_named_and_mends_it(
     spoil(log_dir / FOLDERS[fixture], fix)
     plan, part = planned(log_dir, fixture, "leftovers", fix)
     assert [change.change_id for change in part.changes] == [f"{part.folder}/{log_name(240)}.cleaned"]
-    note, second = [one for one in part.notes if "left alone" in one or "second one" in one]
-    assert note.startswith(f"its {WORDS[fix]} are left alone: {log_name(240)}.cleaned: a broker left it")
+    note, second = [one for one in part.notes if "not changed" in one or "second one" in one]
+    assert note.startswith(f"its {WORDS[fix]} are not changed: {log_name(240)}.cleaned: a broker left it")
     assert f"--fix {fix} --partition {part.folder} --out PLAN" in second
     assert apply(plan, options_of()).exit_code == ExitCode.DONE
     _, again = planned(log_dir, fixture, fix)

@@ -263,7 +263,7 @@ def test_damage_behind_the_newest_valid_snapshot_leaves_the_others_alone_and_say
     assert found(log_dir) == {END: "KR501", ACTIVE: "KR501"}
     plan = planned(log_dir)
     assert changes(plan) == []
-    assert any("left alone" in note and f"{6:020d}.log" in note for note in plan.partitions[0].notes)
+    assert any("not changed" in note and f"{6:020d}.log" in note for note in plan.partitions[0].notes)
 
 
 def test_of_the_log_before_the_newest_valid_snapshot_nothing_is_asked(tmp_path: Path) -> None:

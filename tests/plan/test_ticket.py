@@ -57,7 +57,7 @@ def test_of_thousands_of_partitions_those_that_free_most_are_shown_and_the_rest_
 
 def test_a_note_that_is_the_same_for_many_partitions_is_said_once():
     partitions = [*many(5), partition(partition=9, folder="__consumer_offsets-9", notes=("another",))]
-    assert section(*partitions, title="NoteTaker").lines == (
+    assert section(*partitions, title="Notes").lines == (
         "__consumer_offsets-0, __consumer_offsets-1, __consumer_offsets-2 and 2 more: one producer is active",
         "__consumer_offsets-9: another",
     )
@@ -68,7 +68,7 @@ def test_many_different_notes_are_cut_and_counted():
         partition(partition=number, folder=f"__consumer_offsets-{number}", notes=(f"note {number}",))
         for number in range(60)
     ]
-    lines = section(*partitions, title="NoteTaker").lines
+    lines = section(*partitions, title="Notes").lines
     assert len(lines) == 41
     assert lines[-1].startswith("20 more like these.")
 
@@ -79,7 +79,7 @@ def test_many_partitions_left_alone_are_cut_and_counted_by_code_on_the_short_pag
         left_alone(folder=f"u-{number}", partition=100 + number, code="leftovers") for number in range(7)
     ]
     alone = [replace(one, why=f"{one.why} of {one.partition}") for one in alone]
-    part = section(partition(), *alone, title="Partitions left alone")
+    part = section(partition(), *alone, title="Skipped partitions")
     assert len(table_of(part).rows) == 40
     assert part.lines[-1].startswith("17 more like these.")
     (skipped,) = (
@@ -101,7 +101,7 @@ def test_partitions_that_are_left_alone_for_the_same_reason_share_a_row_and_each
         )
         for number in range(3)
     ]
-    part = section(partition(), *alone, title="Partitions left alone")
+    part = section(partition(), *alone, title="Skipped partitions")
     assert [row[0] for row in table_of(part).rows] == ["t-0 and 2 like it"]
     assert str(part.commands[2]) == "krepair check /data/kafka --partition t-2"
 

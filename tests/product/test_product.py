@@ -49,7 +49,7 @@ def waits_for_another(plan: Plan) -> set[str]:
         part.folder
         for part in plan.partitions
         if part.status == "left alone"
-        or any(word in note for note in part.notes for word in ("left alone", "left as", "stays", "consent"))
+        or any(word in note for note in part.notes for word in ("not changed", "left as", "stays", "consent"))
     }
     raises_points = plan.root is not None and any(change.rule == "KR801" for change in plan.root.changes)
     return left | {"."} if left or raises_points else left

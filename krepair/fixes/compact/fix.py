@@ -91,7 +91,7 @@ class Compact(Fix):
             return Proposal(findings)
         if isinstance(decided, Skipped):
             return Proposal(
-                findings, left=decided, left_note=f"its keys are left alone ({decided.code}): {decided.why}"
+                findings, left=decided, left_note=f"its keys are not changed ({decided.code}): {decided.why}"
             )
         decision, sources = decided.compaction.decision, decided.compaction.sources
         before = sum(source.file_bytes for source in sources.values())

@@ -78,7 +78,7 @@ class Markers(Fix):
         if decision is None:
             return Proposal()
         if isinstance(decision, Skipped):
-            note = f"its markers are left alone ({decision.code}): {decision.why}"
+            note = f"its markers are not changed ({decision.code}): {decision.why}"
             return Proposal(left=decision, left_note=note)
         evidence = with_bytes(evidence_of(context, analysis.partition), decision)
         return Proposal(
