@@ -1,4 +1,4 @@
-"""The result of a verb."""
+"""Base class of the reports that verbs return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distinction between a torn tail and bytes that still hold a whole batch."""
+"""Decides whether the invalid end of a log is only a torn tail, or still holds a complete batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``Disk`` that really writes.
+"""The implementation of ``Disk`` that really changes files.
 
 Every path is walked from one descriptor of the log directory (see ``krepair.durable.tree``), and each call is relative
 to the folder that was reached. So a link that somebody puts there, even during the run, cannot lead a call to another

@@ -1,4 +1,4 @@
-"""Find transactions without a marker: those that nobody will end (KR103), and those of which that is unknown (KR107).
+"""Transactions without a marker: those that hang (KR103), and those that may hang (KR107).
 
 Only a broker's clock tells how long a transaction has been open: its coordinator's log, if that is here, or a marker
 after it. The times of its own batches come from the producer, and a copy changes the times of files.

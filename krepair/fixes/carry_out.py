@@ -1,4 +1,4 @@
-"""Run the table of fixes for ``apply`` and ``verify``: each fix makes and verifies its own changes."""
+"""Staging and verification for ``apply`` and ``verify``: each fix of the table makes and verifies its own changes."""
 
 from __future__ import annotations
 

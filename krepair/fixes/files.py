@@ -1,4 +1,4 @@
-"""Small files that are replaced or removed: their changes, their staging, and their comparison with the plan."""
+"""Functions for fixes that change small files: build the change, stage the file, compare it with the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staging of changes: what a fix works with to build their bytes again at ``apply``, and to verify them."""
+"""What a fix gets to stage and to verify its changes: the plan, the folders, and facts of the logs."""
 
 from __future__ import annotations
 

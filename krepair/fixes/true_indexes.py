@@ -1,4 +1,4 @@
-"""Check indexes that krepair did not make against their logs: those of a change that a broker has finished."""
+"""Check of indexes that a broker wrote while it finished one of krepair's changes: they must match their logs."""
 
 from __future__ import annotations
 

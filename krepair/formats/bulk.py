@@ -1,4 +1,4 @@
-"""Garbage collection for code that creates millions of small values."""
+"""Pauses garbage collection for code that creates millions of small values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic setting ``cleanup.policy``."""
+"""Parses the topic setting ``cleanup.policy``."""
 
 from __future__ import annotations
 

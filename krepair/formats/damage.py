@@ -1,4 +1,4 @@
-"""The value that every format returns for damaged bytes, instead of raising: position, expected, found."""
+"""The value ``Damage``, which decoders return for damaged bytes instead of raising: position, expected, found."""
 
 from __future__ import annotations
 

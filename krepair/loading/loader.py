@@ -1,4 +1,4 @@
-"""Simulated start of one partition, step by step.
+"""Simulation of a broker's log loader for one partition, step by step.
 
 Source: Log.loadSegments, completeSwapOperations and recoverLog (2.2.1, 2.8), LogLoader.load,
 UnifiedLog.rebuildProducerState (3.0, 3.9, 4.3).

@@ -1,4 +1,4 @@
-"""Result of a simulated start: one partition as the next start of each version sees it."""
+"""Result of a simulated start: one partition after the next start, for each version that may start."""
 
 from __future__ import annotations
 

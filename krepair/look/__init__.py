@@ -1,1 +1,1 @@
-"""Read-only views of logs: records, groups, transactions."""
+"""Readers of records for the verbs that only show them: ``dump``, ``groups`` and ``transactions``."""

@@ -1,1 +1,1 @@
-"""One module per verb, typed in and typed out; nothing here prints."""
+"""One module for each verb: a function that takes typed values and returns a report. Nothing here prints."""

@@ -1,4 +1,4 @@
-"""Comparison of two plans for one directory. Pure.
+"""``krepair diff``: compare two plans for one log directory. It opens no file.
 
 Plans are compared field by field in the form of their files, so that fields of a later version are compared too.
 """

@@ -1,4 +1,4 @@
-"""``krepair plan``: looks at a log directory and says what would be changed, why, and at what cost. Writes nothing.
+"""``krepair plan``: analyze a log directory, and plan what to change, why, and at what cost. Writes nothing.
 
 The last part is ``--preview``: a plan made beside a running broker, for reading; after the stop the real one is made.
 """

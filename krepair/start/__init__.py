@@ -1,1 +1,1 @@
-"""Forecast of a broker's next start, by version, and of its needs."""
+"""The forecast of a broker's next start: what it does to each partition, what may end it, and what it needs."""

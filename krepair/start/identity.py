@@ -1,4 +1,4 @@
-"""Identity of a log directory: ``meta.properties`` and each ``partition.metadata``, which are only reported."""
+"""Findings on the identity of a log directory: ``meta.properties``, and ``partition.metadata`` of each partition."""
 
 from __future__ import annotations
 

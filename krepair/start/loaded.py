@@ -1,4 +1,4 @@
-"""Wording of what a simulated start removes from a partition, for its forecast."""
+"""Sentences on what a simulated start removes from a partition, for the forecast."""
 
 from __future__ import annotations
 

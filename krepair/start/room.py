@@ -1,4 +1,4 @@
-"""Report the free space of a disk, and what to do where a plan does not fit (``krepair.plan.fit`` works it out).
+"""The free space of a disk, and advice if a plan does not fit (``krepair.plan.fit`` computes that).
 
 The space is checked when ``plan`` makes and prints a plan, and when ``apply`` begins. After that, every call ends
 safely on a full disk.

@@ -1,4 +1,4 @@
-"""Holds the same partition in two log directories, compared batch by batch."""
+"""The task that compares the two logs of a partition that lies in two log directories, batch by batch (KR603)."""
 
 from __future__ import annotations
 

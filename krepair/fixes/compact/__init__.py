@@ -1,1 +1,1 @@
-"""Fix ``compact``: the last record of each key stays."""
+"""Fix ``compact``: key compaction of partitions whose cleaner makes no progress."""

@@ -1,4 +1,4 @@
-"""Fix ``compact``: key compaction, which keeps the last record of each key and includes what ``markers`` does."""
+"""Decisions of ``--fix compact``: which partitions are compacted by key, and which records stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fix ``compact``."""
+"""The class of ``--fix compact``, which the table of fixes lists; ``decide`` and ``make`` do its work."""
 
 from __future__ import annotations
 

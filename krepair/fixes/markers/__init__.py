@@ -1,1 +1,1 @@
-"""Fix ``markers``: transaction markers and emptied batches that nobody needs go."""
+"""Fix ``markers``: removal of transaction markers and empty batches that no reader needs any more (KAFKA-8335)."""

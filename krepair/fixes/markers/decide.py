@@ -1,4 +1,4 @@
-"""Fix ``markers``: remove transaction markers and retained empty batches that no reader needs any more (KAFKA-8335)."""
+"""Decisions of ``--fix markers``: which transaction markers and retained empty batches go (KAFKA-8335)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fix ``markers``."""
+"""The class of ``--fix markers``, which the table of fixes lists; ``decide`` and ``make`` do its work."""
 
 from __future__ import annotations
 

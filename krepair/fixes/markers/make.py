@@ -1,4 +1,4 @@
-"""Stage and verify rewritten segments of ``markers``; the decisions are made again."""
+"""Staging and verification of the segments that ``--fix markers`` rewrites; ``apply`` makes all decisions again."""
 
 from __future__ import annotations
 

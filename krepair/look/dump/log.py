@@ -1,4 +1,4 @@
-"""The lines of one ``.log`` for ``krepair dump``: batches, records and damage."""
+"""Builds the lines of ``krepair dump`` for one ``.log``: batches, records and damage."""
 
 from __future__ import annotations
 
