@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 SECONDS_PER_BATCH: Final = 2.3e-6
+"""Seconds that a recovery takes for each batch, by the measurements above."""
 SECONDS_PER_BYTE: Final = 1 / 1.5e9
+"""Seconds that a recovery takes for each byte, by the measurements above."""
 _UNITS: Final = (("s", 1, 120), ("minutes", 60, 7200), ("hours", 3600, 172_800))
 """Units of time: (name, length in seconds, limit in seconds below which the unit is used)."""
 

@@ -24,6 +24,7 @@ _LOG: Final = logging.getLogger(__name__)
 _STANDALONE: Final = "spark://"
 _OTHER_MASTERS: Final = re.compile(r"local\b|yarn$|k8s://")
 _PATIENCE_S: Final = 5.0
+"""Seconds for which a Spark master may take to accept a connection."""
 _JAVA_CAUSE: Final = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+\w*(?:Exception|Error): (?P<cause>\S.*)")
 
 
@@ -109,6 +110,7 @@ SPARK_START_S: Final = 12.0
 _SHARE_THAT_DIVIDES: Final = 0.85
 """Share of the work that Spark divides among cores. The driver alone lists folders, joins summaries and commits."""
 _WORTH_IT: Final = 0.8
+"""Largest share of the time in this process at which Spark counts as clearly faster."""
 
 Load = Mapping[WorkKind, int]
 """Bytes of logs by kind of work."""

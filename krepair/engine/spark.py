@@ -37,8 +37,11 @@ from krepair.next_command import INLINE
 _EACH_BYTES: Final = 1 << 20
 """Bytes of log that take as long to read as an item's fixed cost: opening files, sending the result."""
 _TASK_BYTES: Final = 64 << 20
+"""Bytes of log of a usual task: a lost one is repeated in seconds."""
 _LEAST_TASKS: Final = 64
+"""Smallest number of tasks, so that progress is shown and a lost task costs little, even for few cores."""
 _TASKS_PER_CORE: Final = 4
+"""Number of tasks for each core, so that no core idles while a slow task ends."""
 
 
 def bundled(sizes: Sequence[int], cores: int) -> list[range]:
@@ -72,6 +75,7 @@ def bundled(sizes: Sequence[int], cores: int) -> list[range]:
 
 
 AT_ONCE: Final = 3
+"""Number of waves that run at the same time, so that no core idles while a wave's last task runs."""
 CHECK_EVERY_S: Final = 1.0
 _Answer = TypeVar("_Answer")
 
@@ -116,6 +120,7 @@ def _cancel_until_ended(running: set[Future[_Answer]], cancel: Callable[[], None
 
 
 SAID_AFTER_S: Final = 20.0
+"""Seconds without a worker after which the operator is told."""
 GIVEN_UP_AFTER_S: Final = 60.0
 """Seconds after which the run gives up if no worker has appeared yet."""
 LOST_AFTER_S: Final = 300.0
@@ -195,12 +200,15 @@ class WorkerWatch:
 
 
 _WAVE: Final = 128
+"""Number of tasks in a wave. The driver holds the items and results of few waves."""
 _READING: Final = frozenset({"unreadable", "elsewhere"})
 _MANY_FAILURES: Final = 1000
+"""Limit of failures that is never reached: failures must not exclude a whole node."""
 _REACHING_LOGGED_AFTER_S: Final = 20.0
 _DEFAULT_MEMORY: Final = "1g"
 """Value of ``spark.executor.memory`` if nobody has set it."""
 _LEAST_FREE_BYTES: Final = 64 << 20
+"""Free bytes that a folder must have for Spark's temporary files."""
 _TEMPORARY_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- Spark makes private folders in it
 _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_.]*(Error|Exception): \S")
 _JAVA_ERROR: Final = re.compile(r"(?:^|: )java(?:\.\w+)*\.\w*(?:Exception|Error): (\S.*)")

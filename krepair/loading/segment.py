@@ -28,6 +28,7 @@ from krepair.loading.log_file import LogBatch, ReadAt, SimulatedLog
 from krepair.loading.producers import SimulatedProducers
 
 _WARM_BYTES: Final = 8192
+"""Size of an index's end that brokers search first (``AbstractIndex.warmEntries``)."""
 _TXN_FRONT: Final = struct.Struct(">h16xq")
 """Fields of an entry that a start reads: the version and the last offset."""
 

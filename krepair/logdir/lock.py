@@ -268,6 +268,7 @@ def refuse_if_locks_stay_here(log_dir: str, tree: Tree) -> None:
 
 _FLOCK = struct.Struct("hhqqi4x")
 _TRIES = 16
+"""Number of attempts to lock a ``.lock`` that other processes replace at the same time."""
 _NOBODY = 0
 _PERMISSION_BITS_FOR_FILES = 0o666
 

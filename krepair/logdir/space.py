@@ -24,13 +24,17 @@ Before each call that creates or renames a file, XFS demands free blocks for ino
 than it then uses. Seen on Linux 6: with 192 KiB free it refused a new file of 4 KiB (ENOSPC).
 """
 _OWN_SHARE: Final = 32
+"""Divisor of the block count that gives at least what ext4 reserves for itself: a fiftieth of all blocks, counting its
+own tables, which ``statvfs`` leaves out."""
 _MOST_OWN: Final = 4096
 """Upper bound of the number of blocks that ext4 reserves for itself, used if ``/sys`` does not tell the number.
 
 ext4 reserves a fiftieth of all blocks, but at most this number (``ext4_set_resv_clusters``).
 """
 _PAUSE_S: Final = 0.1
+"""Seconds between two readings while the file system releases blocks."""
 _MOST_PAUSES: Final = 20
+"""Largest number of such pauses."""
 
 
 class VolumeSpace(NamedTuple):

@@ -26,9 +26,12 @@ from krepair.rules.replicas.keys import KeyFinding, differing, joined, judge_key
 from krepair.rules.replicas.replica import NOWHERE, Replica
 
 _SMALL_BYTES: Final = 4 << 20
+"""Bytes of logs up to which no scratch folder is created, since all rows fit into memory."""
 _WITHOUT_SCRATCH_BYTES: Final = 256 << 20
+"""Bytes of logs whose records are read in one job if there is no scratch folder."""
 _ALL_ROWS: Final = 2**62
 _ROWS_INLINE: Final = 1 << 16
+"""Largest number of rows of a run that a result holds; larger runs go to the scratch folder."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,7 @@ def _room_for_rows(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, in
 
 
 ROWS_AT_ONCE: Final = 1 << 20
+"""Approximate number of rows that are compared at a time, to limit memory."""
 _RECORD_COLUMNS: Final = 2
 
 

@@ -46,8 +46,11 @@ from krepair.scan.log_records import BatchesRead, DamageRead, LogRecords, Record
 from krepair.scan.segment_files import aborts_in, sound_entries
 
 _MOST_DAMAGES: Final = 100
+"""Largest number of damaged ranges that are kept of one log."""
 _SETTLE_ROWS: Final = 1 << 18
+"""Number of events from which they are reduced."""
 _FOLD_RANGES: Final = 1 << 12
+"""Number of parts from which the sums by range are merged, to limit memory."""
 _EPOCHS_AT_MOST: Final = 64 << 20
 _HEADERS_ONLY: Final = RecordOptions(records=False, wrong_crc=True)
 

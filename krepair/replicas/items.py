@@ -15,6 +15,7 @@ from krepair.engine.items import LogsItem, Outcome
 from krepair.formats.arrays import Uint64s
 
 _PART_BYTES: Final = 1 << 29
+"""Bytes of log from which a replica is read in several tasks."""
 Result = TypeVar("Result")
 
 

@@ -64,9 +64,13 @@ def last_write(segments: Iterable[tuple[str, SegmentFacts]], now_ms: int) -> int
 # -- signs of trouble other than damage: modification times that look copied
 
 COPIED_WITHIN_MS = 10 * 60 * 1000
+"""Largest difference of modification times that a copy of the files explains."""
 RECORDS_SPREAD_MS = 24 * 60 * 60 * 1000
+"""Smallest difference of the broker's write times that contradicts equal modification times."""
 FAR_FROM_RECORDS_MS = 30 * 24 * 60 * 60 * 1000
+"""Smallest distance of a modification time from the broker's write time that contradicts it."""
 AT_LEAST_SEGMENTS = 3
+"""Number of segments with write times below which nothing is concluded."""
 
 
 def mtimes_look_copied(segments: Sequence[SegmentFacts], topic: str) -> bool:

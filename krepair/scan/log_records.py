@@ -41,10 +41,12 @@ WINDOW_BYTES: Final = 1 << 20
 LOWEST_OFFSET: Final = -(2**63)
 """Lowest offset of a batch: a damaged base offset may be negative, and such a batch is returned like any other."""
 MOST_HEADERS: Final = 1000
+"""Largest number of headers that are shown of a record."""
 DEFAULT_CUT: Final = 1 << 20
 """Number of bytes kept of a key or value: more than max.message.bytes allows by default."""
 
 _RECORD_ROWS: Final = 1 << 14
+"""Largest number of records that are read in one call of the kernel."""
 _SLACK: Final = 64
 
 # ways in which the batches of a window are read

@@ -101,13 +101,18 @@ def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:
 
 
 READ_AT_MOST_BYTES: Final = 128 << 20
+"""Largest index that is read; no log needs a larger one."""
 TAIL_AT_MOST_BYTES: Final = 8 << 20
+"""Bytes of log that may be read between two entries, or after the last one, before the whole log must decide."""
 PAGE_BYTES: Final = 4096
 _SLACK_BYTES: Final = 1 << 16
 _BLOCK_BYTES: Final = 1 << 20
 _EXTENTS_AT_MOST: Final = 1 << 12
+"""Largest number of ranges without holes that are listed of a file."""
 _NEAR_BYTES: Final = 1 << 14
+"""Window in bytes for the batches that an entry points to; a few of them are enough."""
 _LAST_CHECKED: Final = 64
+"""Number of last entries that are always compared: the last writes before a crash are the ones that get lost."""
 _SMALL_BYTES: Final = 1 << 14
 """Size up to which an index is read whole, because finding its holes takes longer."""
 _NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})

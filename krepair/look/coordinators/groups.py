@@ -165,7 +165,9 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 _MOST_PROBLEMS: Final = 10
+"""Largest number of unreadable records that are shown of a group."""
 _MOST_SEEN: Final = 64
+"""Largest number of distinct subscriptions that are kept of a group."""
 _STABLE: Final[dict[GroupKind, int]] = {"consumer": 0, "streams": 1}
 """Value of ``MemberState.STABLE`` in ``modern`` (3.9, 4.3) and ``streams`` (4.3), whose enumerations differ."""
 _KINDS: Final[tuple[GroupKind, ...]] = ("consumer", "share", "streams")

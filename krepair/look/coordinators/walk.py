@@ -21,6 +21,7 @@ from krepair.scan.log_records import (
 )
 
 MOST_RANGES = 100
+"""Largest number of skipped ranges that are listed of a partition."""
 LARGEST_PART_BYTES = (
     16 << 20
 )  # a group of thousands of members is one record of tens of MB; it is held three times

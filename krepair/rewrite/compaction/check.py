@@ -40,13 +40,17 @@ from krepair.scan.byte_stream import StoredBytes
 WINDOW_BYTES: Final = 1 << 20
 _SLACK: Final = 16
 _TABLE_ROWS: Final = 1 << 19
+"""Number of rows at which the table of keys is passed on and emptied, to limit memory."""
 _FIRST_ROWS: Final = 1 << 12
 _NOTED_ROWS: Final = 1 << 12
+"""Number of keys that are collected before they enter the table together, so that memory can be prefetched."""
 _LARGEST_RECORD_BYTES: Final = 72 << 20
+"""Largest record that is verified; it is larger than any that the writer accepts."""
 _LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
 """Largest record in zstd: two copies of it, and the 128 MiB of zstd's window, stay below 256 MB together."""
 _PACKED_ROWS: Final = 1 << 12
 _PARTS: Final = 1 << 8
+"""Number of parts into which keys are divided by their hashes, so that each can be checked by itself."""
 _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
 
 

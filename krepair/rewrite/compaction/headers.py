@@ -21,7 +21,9 @@ LEAST_MEAN_BYTES: Final = 1 << 12
 GAP_BYTES: Final = 1 << 16
 """Largest gap in bytes between two needed batches that is read along with them."""
 _ALL_BYTES: Final = 32 << 20
+"""Bytes of headers that may be noted of all segments together, and as many bytes of words."""
 _AT_LEAST_BYTES: Final = 1 << 14
+"""Bytes of headers that may be noted of a segment, however many segments there are."""
 _WORD_BYTES: Final = 8
 
 

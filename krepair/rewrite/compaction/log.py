@@ -31,6 +31,7 @@ from krepair.scan.unpacked_batches import UnpackedBatches
 
 WINDOW_BYTES: Final = 1 << 20
 _HELD_BYTES: Final = 16 << 20
+"""Largest size of a batch's kept records that are held in memory; of a larger batch they are computed twice."""
 _PIECE_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 1 << 20
 """Largest content in bytes that is decompressed and compressed in one call."""
@@ -38,6 +39,7 @@ _LARGEST_PACKED_BYTES: Final = _SMALL_BYTES + (_SMALL_BYTES >> 2)
 """Upper bound in bytes of such a content after some records were removed and the rest was compressed again."""
 _PACKED_ROWS: Final = 1 << 12
 _ALONE: Final = -1
+"""Value of ``P_KEPT`` for a batch that must be read by itself."""
 _NONE: Final = -1
 _ALL: Final = 1 << 62
 

@@ -57,8 +57,10 @@ from krepair.rules.model import MarkerPolicy, NeedsRescan, PartitionDecision, Se
 from krepair.rules.outcome import TombstoneHorizon
 
 _INLINE_BYTES: Final = 64 << 20
+"""Bytes of rows that all results of a run together may hold in memory; more go to the scratch folder."""
 _ROWS_INLINE_AT_LEAST: Final = 1 << 10
 _JOIN_ROWS: Final = 1 << 21
+"""Approximate number of rows that one task joins."""
 _MOST_PACKED: Final = 6 << 20
 """Largest size in bytes of the encoded offsets in a plan, over all partitions; base64 adds a third."""
 _NO_RANGES: Final = np.empty((0, 3), np.int64)
