@@ -12,7 +12,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """Result of a verb: figures, the next command, and the exit code that follows from them.
 
     Attributes:
-        engine: name of the engine that was used, and why, in one line; empty where none was used.
+        engine: name of the engine that was used, and why, in one line; empty if none was used.
         next_command: the command to type next; may be empty.
     """
 

@@ -223,7 +223,7 @@ def log_ends(
     of: Sequence[Partition] | None = None,
     unread: dict[str, str] | None = None,
 ) -> dict[Key, int | None]:
-    """Return the log end offset of each partition, or None where it cannot be determined.
+    """Return the log end offset of each partition, or None if it cannot be determined.
 
     Args:
         engine: engine that scans last segments without known facts.
@@ -256,7 +256,7 @@ def compare_checkpoints(
     """Compare those of the four files that exist with the logs.
 
     Args:
-        ends: log end offset by partition, None where it is unknown.
+        ends: log end offset by partition, None if it is unknown.
         held: folders whose recovery point and high watermark are not lowered.
     """
     checkpoints = []

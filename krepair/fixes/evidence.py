@@ -538,7 +538,7 @@ def _is_proven_complete(cluster: ClusterView, broker: int, ids: Sequence[str]) -
 
     Args:
         broker: id of the broker.
-        ids: ids of the directories that were read, empty where a directory has none.
+        ids: ids of the directories that were read, empty if a directory has none.
 
     Raises:
         NotKnownError: the broker has registered other directories.

@@ -36,7 +36,7 @@ def missing_tails(
     has lost it.
 
     Args:
-        ends: log end offset of the partitions to check, None where it is unknown.
+        ends: log end offset of the partitions to check, None if it is unknown.
         is_only_replica: returns whether a partition is known to have no other replica; called after an unclean stop
             for logs that end too early.
     """

@@ -639,7 +639,7 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
 
 
 def _transaction_indexes_cut(changes: Sequence[Change]) -> dict[int, str]:
-    """Return base offset -> digest of the ``.txnindex`` of each cut log; empty where the file stays as it is."""
+    """Return base offset -> digest of the ``.txnindex`` of each cut log; empty if the file stays as it is."""
     return {
         change.base_offset: next(
             (new.digest_after for new in change.companions if new.name.endswith(".txnindex")), ""

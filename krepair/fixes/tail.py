@@ -206,7 +206,7 @@ def _severity(log_dir: LogDir, analysis: PartitionAnalysis, damage: Damaged) -> 
 
 
 def _command(log_dir: LogDir, damage: Damaged) -> Next:
-    """Return the command that repairs the damage with the least loss; empty where no repair is offered."""
+    """Return the command that repairs the damage with the least loss; empty if no repair is offered."""
     if not damage.harmless and not damage.consent:
         return NOTHING
     consent = () if damage.harmless else ("--accept-data-loss", damage.consent)

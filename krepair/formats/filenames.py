@@ -103,7 +103,7 @@ class FileName(NamedTuple):
 
 
 def base_offset_of(name: str) -> int | None:
-    """Parse the number before the first dot as ``Log.offsetFromFileName`` does; None where that throws."""
+    """Parse the number before the first dot as ``Log.offsetFromFileName`` does; None if that throws."""
     before, dot, _ = name.partition(".")
     return parse_java_integer(before, 64) if dot else None
 

@@ -26,7 +26,7 @@ def wrapped_int64(value: int) -> int:
 
 
 def parse_java_integer(text: str, bits: int) -> int | None:
-    """Parse a number as ``Integer.parseInt`` (32 bits) or ``Long.parseLong`` (64 bits); None where Java throws.
+    """Parse a number as ``Integer.parseInt`` (32 bits) or ``Long.parseLong`` (64 bits); None if Java throws.
 
     Java accepts a sign and every Unicode decimal digit of one UTF-16 unit.
     """

@@ -34,7 +34,7 @@ def topic_id_text(topic_id: uuid.UUID) -> str:
 
 
 def parse_uuid(text: str) -> uuid.UUID | None:
-    """Parse an id as ``Uuid.fromString`` does; None where that throws."""
+    """Parse an id as ``Uuid.fromString`` does; None if that throws."""
     if re.fullmatch(rf"[A-Za-z0-9_-]{{{ID_CHARACTERS}}}(==)?", text) is None:
         return None
     try:

@@ -602,7 +602,7 @@ def partition_plan(context: Context, analysis: PartitionAnalysis, by_fix: ByFix)
 
 
 def _log_end(analysis: PartitionAnalysis, in_order: Sequence[Proposal]) -> int:
-    """Return the log end that the next start takes, or that the logs tell; 0 where no fix had to know it."""
+    """Return the log end that the next start takes, or that the logs tell; 0 if no fix had to know it."""
     log_end = max([log_end_of(analysis.segments_after), *(proposal.log_end for proposal in in_order)])
     known = next_start_of(analysis).log_end
     return log_end if known is None or not log_end else known

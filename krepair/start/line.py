@@ -19,9 +19,9 @@ class ForecastLine(Struct, frozen=True, kw_only=True):
         bytes_read: bytes that recovery reads, 0 without recovery.
         segments: base offsets of the segments that recovery reads, ascending.
         seconds: estimated recovery time in seconds, see ``krepair.checks.recovery_time``.
-        log_bytes: (base offset, log bytes) of every segment after the start, ascending; empty where the start was not
+        log_bytes: (base offset, log bytes) of every segment after the start, ascending; empty if the start was not
             simulated because nothing is wrong with the partition.
-        log_end: log end offset after the start; -1 where the start was not simulated, or fails.
+        log_end: log end offset after the start; -1 if the start was not simulated, or fails.
     """
 
     partition: str

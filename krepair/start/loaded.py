@@ -16,7 +16,7 @@ from krepair.rules.damage import broker_loss, unmapped
 
 
 def simulated_of(analysis: PartitionAnalysis) -> Mapping[VersionNumber, LoadedLog]:
-    """Return the simulated starts of a partition by version; empty where it is sound or could not be read whole."""
+    """Return the simulated starts of a partition by version; empty if it is sound or could not be read whole."""
     start = next_start_of(analysis)
     return start.by_version if start.is_simulated else {}
 

@@ -156,7 +156,7 @@ def _meta_refused(view: LogDir, metadata: Metadata, version: Version) -> str:
 
 
 def _epochs_refused(partition: Partition, recorded: Recorded | None, version: Version) -> Iterator[Cause]:
-    """Yield a leader epoch file that a broker does not load; ``recorded`` is None where no fix has read the file."""
+    """Yield a leader epoch file that a broker does not load; ``recorded`` is None if no fix has read the file."""
     recorded = read_epochs_file(partition).recorded if recorded is None else recorded
     folder, name = partition.folder, LEADER_EPOCH_CHECKPOINT
     if not recorded.broker_reads:

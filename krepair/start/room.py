@@ -63,7 +63,7 @@ def room_of(view: LogDir) -> Room:
 
 
 def room_of_short_disk(view: LogDir, plan: Plan) -> Room | None:
-    """Return what is free where a plan does not fit as it is; None where it fits.
+    """Return what is free where a plan does not fit as it is; None if it fits.
 
     Raises:
         OSError: the disk cannot be asked.
