@@ -17,15 +17,19 @@ from krepair.formats.java_numbers import INT32_MAX
 from krepair.formats.layout import Layout, LayoutField
 
 HEADER = Layout(
-    LayoutField("base_offset", "i8", "offset of the first record as it was appended; compaction keeps it"),
+    LayoutField("base_offset", "i8", "offset of the first record at the append; compaction keeps it"),
     LayoutField("batch_length", "i4", "bytes after this field"),
-    LayoutField("partition_leader_epoch", "i4", "set by the broker; not covered by the CRC"),
+    LayoutField("partition_leader_epoch", "i4", "leader epoch, set by the broker; not covered by the CRC"),
     LayoutField("magic", "i1", "2"),
     LayoutField("crc", "u4", "CRC-32C of everything from attributes to the end of the batch"),
     LayoutField("attributes", "i2", "codec, timestamp type, transactional, control, delete horizon"),
-    LayoutField("last_offset_delta", "i4", "last offset less base offset; compaction keeps it"),
-    LayoutField("base_timestamp", "i8", "ms; of the first record, or the delete horizon, or -1 when emptied"),
-    LayoutField("max_timestamp", "i8", "ms; greatest of the records, or log append time"),
+    LayoutField("last_offset_delta", "i4", "last offset minus base offset; compaction keeps it"),
+    LayoutField(
+        "base_timestamp",
+        "i8",
+        "time of the first record in ms; or the delete horizon, or -1 in an emptied batch",
+    ),
+    LayoutField("max_timestamp", "i8", "largest time of a record in ms, or log append time"),
     LayoutField("producer_id", "i8", "-1 for none"),
     LayoutField("producer_epoch", "i2", "-1 for none"),
     LayoutField("base_sequence", "i4", "-1 for none; markers have -1"),

@@ -14,13 +14,13 @@ from krepair.formats.layout import Layout, LayoutField
 
 KEY = Layout(
     LayoutField("version", "i2", "0"),
-    LayoutField("type_id", "i2", "see ControlType"),
+    LayoutField("type_id", "i2", "0 ABORT, 1 COMMIT; others are not transaction markers"),
 )
 assert KEY.size == 4
 
 END_TXN_VALUE = Layout(
     LayoutField("version", "i2", "0"),
-    LayoutField("coordinator_epoch", "i4", "of the transaction coordinator that wrote the marker"),
+    LayoutField("coordinator_epoch", "i4", "epoch of the transaction coordinator that wrote the marker"),
 )
 assert END_TXN_VALUE.size == 6
 

@@ -29,7 +29,7 @@ struct TopicPartitions
 struct AssignedPartitions
   topic_id          uuid                      | topic id
   partitions        []int32                   | partitions
-  assignment_epochs []int32 nullable=0+ tag=0 | epoch of each of them
+  assignment_epochs []int32 nullable=0+ tag=0 | assignment epoch of each partition
 struct NamedPartitions
   topic_id   uuid    | topic id
   topic_name string  | topic
@@ -40,219 +40,219 @@ struct TaskIds
 struct AssignedTaskIds
   subtopology_id    string                    | subtopology
   partitions        []int32                   | partitions
-  assignment_epochs []int32 nullable=0+ tag=0 | epoch of each of them
+  assignment_epochs []int32 nullable=0+ tag=0 | assignment epoch of each partition
 struct TopicInfo
   name               string   | topic
-  partitions         int32    | how many; 0 for any number
-  replication_factor int16    | 0 for the default
+  partitions         int32    | number of partitions; 0 for any number
+  replication_factor int16    | replication factor; 0 for the default
   topic_configs      []struct | settings of the topic
-    key   string | setting
+    key   string | name of the setting
     value string | value
 offset_commit key 0 api_key=0,1
   group     string | group id
   topic     string | topic
   partition int32  | partition
 offset_commit value 0-4 flexible=4+
-  offset           int64                 | the next offset that the group reads
-  leader_epoch     int32  3+ default=-1  | of the last record read, -1 if not known
-  metadata         string                | what the client added
-  commit_timestamp int64                 | ms; when it was committed
-  expire_timestamp int64  1-1 default=-1 | ms; when it ends, -1 by the broker's retention
-  topic_id         uuid   4+ tag=0       | id of the topic
+  offset           int64                 | next offset that the group reads
+  leader_epoch     int32  3+ default=-1  | leader epoch of the last record read, -1 if unknown
+  metadata         string                | text of the client
+  commit_timestamp int64                 | time of the commit in ms
+  expire_timestamp int64  1-1 default=-1 | time of expiry in ms, -1 for the broker's retention
+  topic_id         uuid   4+ tag=0       | topic id
 group_metadata key 0 api_key=2
   group string | group id
 group_metadata value 0-4 flexible=4+
-  protocol_type           string                 | consumer, connect, or what the clients chose
-  generation              int32                  | grows with each rebalance
-  protocol                string   nullable=0+   | the assignor that was agreed on
+  protocol_type           string                 | consumer, connect, or the clients' own type
+  generation              int32                  | generation; a rebalance increases it
+  protocol                string   nullable=0+   | assignor that the members agreed on
   leader                  string   nullable=0+   | member id of the leader
-  current_state_timestamp int64    2+ default=-1 | ms; of the last change of state, -1 if not known
-  members                 []struct               | the members of this generation
+  current_state_timestamp int64    2+ default=-1 | time of the last change of state in ms, -1 if unknown
+  members                 []struct               | members of this generation
     member_id         string                | member id
-    group_instance_id string 3+ nullable=3+ | of a static member
+    group_instance_id string 3+ nullable=3+ | instance id of a static member
     client_id         string                | client id
     client_host       string                | host
-    rebalance_timeout int32  1+ default=-1  | ms
-    session_timeout   int32                 | ms
-    subscription      bytes                 | see ConsumerProtocolSubscription
-    assignment        bytes                 | see ConsumerProtocolAssignment
+    rebalance_timeout int32  1+ default=-1  | rebalance timeout in ms
+    session_timeout   int32                 | session timeout in ms
+    subscription      bytes                 | bytes of the consumer protocol subscription
+    assignment        bytes                 | bytes of the consumer protocol assignment
 consumer_group_metadata key 0 api_key=3
   group_id string | group id
 consumer_group_metadata value 0 flexible=0+
   epoch         int32                 | group epoch
-  metadata_hash int64 tag=0 default=0 | of the subscribed topics
+  metadata_hash int64 tag=0 default=0 | hash of the subscribed topics' metadata
 consumer_group_partition_metadata key 0 api_key=4
   group_id string | group id
 consumer_group_partition_metadata value 0 flexible=0+
   topics []struct | topics and their partitions
     topic_id           uuid     | topic id
     topic_name         string   | topic
-    num_partitions     int32    | how many
-    partition_metadata []struct | racks
+    num_partitions     int32    | number of partitions
+    partition_metadata []struct | racks of each partition
       partition int32    | partition
-      racks     []string | racks
+      racks     []string | racks of the replicas
 consumer_group_member_metadata key 0 api_key=5
   group_id  string | group id
   member_id string | member id
 consumer_group_member_metadata value 0 flexible=0+
-  instance_id             string   nullable=0+       | of a static member
-  rack_id                 string   nullable=0+       | where it runs
+  instance_id             string   nullable=0+       | instance id of a static member
+  rack_id                 string   nullable=0+       | rack in which the member runs
   client_id               string                     | client id
   client_host             string                     | host
-  subscribed_topic_names  []string                   | topics that it wants
-  subscribed_topic_regex  string   nullable=0+       | or a pattern of them
-  rebalance_timeout_ms    int32    default=-1        | ms
-  server_assignor         string   nullable=0+       | assignor that it wants
-  classic_member_metadata struct   nullable=0+ tag=0 | of a member that speaks the classic protocol
-    session_timeout_ms  int32    | ms
-    supported_protocols []struct | assignors that it knows
+  subscribed_topic_names  []string                   | topics that the member subscribes to
+  subscribed_topic_regex  string   nullable=0+       | pattern of topics that the member subscribes to
+  rebalance_timeout_ms    int32    default=-1        | rebalance timeout in ms
+  server_assignor         string   nullable=0+       | assignor that the member requests
+  classic_member_metadata struct   nullable=0+ tag=0 | data of a member with the classic protocol
+    session_timeout_ms  int32    | session timeout in ms
+    supported_protocols []struct | assignors that the member supports
       name     string | assignor
-      metadata bytes  | its subscription
+      metadata bytes  | subscription of the member
 consumer_group_target_assignment_metadata key 0 api_key=6
   group_id string | group id
 consumer_group_target_assignment_metadata value 0 flexible=0+
   assignment_epoch     int32                 | assignment epoch
-  assignment_timestamp int64 tag=0 default=0 | ms; when it was computed
+  assignment_timestamp int64 tag=0 default=0 | time of the computation in ms
 consumer_group_target_assignment_member key 0 api_key=7
   group_id  string | group id
   member_id string | member id
 consumer_group_target_assignment_member value 0 flexible=0+
-  topic_partitions []TopicPartitions | what it shall get
+  topic_partitions []TopicPartitions | partitions that the member will get
 consumer_group_current_member_assignment key 0 api_key=8
   group_id  string | group id
   member_id string | member id
 consumer_group_current_member_assignment value 0 flexible=0+
   member_epoch                  int32                | current epoch
-  previous_member_epoch         int32                | the one before
-  state                         int8                 | see MemberState
-  assigned_partitions           []AssignedPartitions | what it has
-  partitions_pending_revocation []AssignedPartitions | what it must give
+  previous_member_epoch         int32                | previous epoch
+  state                         int8                 | state of the member
+  assigned_partitions           []AssignedPartitions | partitions that the member has
+  partitions_pending_revocation []AssignedPartitions | partitions that the member must give up
 consumer_group_regular_expression key 0 api_key=16
   group_id           string | group id
   regular_expression string | pattern of topics
 consumer_group_regular_expression value 0 flexible=0+
-  topics    []string | topics that fit it
-  version   int64    | of the metadata it was resolved with
-  timestamp int64    | ms; when it was resolved
+  topics    []string | topics that match the pattern
+  version   int64    | version of the metadata used
+  timestamp int64    | time of the resolution in ms
 share_group_member_metadata key 0 api_key=10
   group_id  string | group id
   member_id string | member id
 share_group_member_metadata value 0 flexible=0+
-  rack_id                string   nullable=0+ | where it runs
+  rack_id                string   nullable=0+ | rack in which the member runs
   client_id              string               | client id
   client_host            string               | host
-  subscribed_topic_names []string             | topics that it wants
+  subscribed_topic_names []string             | topics that the member subscribes to
 share_group_metadata key 0 api_key=11
   group_id string | group id
 share_group_metadata value 0 flexible=0+
   epoch         int32 | group epoch
-  metadata_hash int64 | of the subscribed topics
+  metadata_hash int64 | hash of the subscribed topics' metadata
 share_group_target_assignment_metadata key 0 api_key=12
   group_id string | group id
 share_group_target_assignment_metadata value 0 flexible=0+
   assignment_epoch     int32                 | assignment epoch
-  assignment_timestamp int64 tag=0 default=0 | ms; when it was computed
+  assignment_timestamp int64 tag=0 default=0 | time of the computation in ms
 share_group_target_assignment_member key 0 api_key=13
   group_id  string | group id
   member_id string | member id
 share_group_target_assignment_member value 0 flexible=0+
-  topic_partitions []TopicPartitions | what it shall get
+  topic_partitions []TopicPartitions | partitions that the member will get
 share_group_current_member_assignment key 0 api_key=14
   group_id  string | group id
   member_id string | member id
 share_group_current_member_assignment value 0 flexible=0+
   member_epoch          int32             | current epoch
-  previous_member_epoch int32             | the one before
-  state                 int8              | see MemberState
-  assigned_partitions   []TopicPartitions | what it has
+  previous_member_epoch int32             | previous epoch
+  state                 int8              | state of the member
+  assigned_partitions   []TopicPartitions | partitions that the member has
 share_group_state_partition_metadata key 0 api_key=15
   group_id string | group id
 share_group_state_partition_metadata value 0 flexible=0+
-  initializing_topics []NamedPartitions | state is being made
-  initialized_topics  []NamedPartitions | state is there
-  deleting_topics     []struct          | state is going
+  initializing_topics []NamedPartitions | topics whose state is being created
+  initialized_topics  []NamedPartitions | topics with state
+  deleting_topics     []struct          | topics whose state is being deleted
     topic_id   uuid   | topic id
     topic_name string | topic
 streams_group_metadata key 0 api_key=17
   group_id string | group id
 streams_group_metadata value 0 flexible=0+
   epoch                             int32                      | group epoch
-  metadata_hash                     int64                      | of the topics
-  validated_topology_epoch          int32    tag=0 default=-1  | topology whose topics are there
+  metadata_hash                     int64                      | hash of the topics' metadata
+  validated_topology_epoch          int32    tag=0 default=-1  | epoch of the topology whose topics exist
   last_assignment_configs           []struct nullable=0+ tag=1 | settings of the last assignment
-    key   string | setting
+    key   string | name of the setting
     value string | value
-  stored_description_topology_epoch int32    tag=2 default=-1  | topology whose description is stored (4.4)
-  failed_description_topology_epoch int32    tag=3 default=-1  | topology whose description was refused (4.4)
+  stored_description_topology_epoch int32    tag=2 default=-1  | topology epoch whose description is stored (4.4)
+  failed_description_topology_epoch int32    tag=3 default=-1  | topology epoch whose description was refused (4.4)
 streams_group_member_metadata key 0 api_key=19
   group_id  string | group id
   member_id string | member id
 streams_group_member_metadata value 0 flexible=0+
-  instance_id          string   nullable=0+ | of a static member
-  rack_id              string   nullable=0+ | where it runs
+  instance_id          string   nullable=0+ | instance id of a static member
+  rack_id              string   nullable=0+ | rack in which the member runs
   client_id            string               | client id
   client_host          string               | host
-  rebalance_timeout_ms int32    default=-1  | ms
-  topology_epoch       int32                | topology that it runs
-  process_id           string               | process
-  user_endpoint        struct   nullable=0+ | for interactive queries
+  rebalance_timeout_ms int32    default=-1  | rebalance timeout in ms
+  topology_epoch       int32                | epoch of the topology that the member runs
+  process_id           string               | id of the process
+  user_endpoint        struct   nullable=0+ | address for interactive queries
     host string | host
     port uint16 | port
-  client_tags          []struct             | tags
-    key   string | tag
+  client_tags          []struct             | tags of the client
+    key   string | name of the tag
     value string | value
 streams_group_target_assignment_metadata key 0 api_key=20
   group_id string | group id
 streams_group_target_assignment_metadata value 0 flexible=0+
   assignment_epoch     int32                 | assignment epoch
-  assignment_timestamp int64 tag=0 default=0 | ms; when it was computed
+  assignment_timestamp int64 tag=0 default=0 | time of the computation in ms
 streams_group_target_assignment_member key 0 api_key=21
   group_id  string | group id
   member_id string | member id
 streams_group_target_assignment_member value 0 flexible=0+
-  active_tasks  []TaskIds | what it shall run
-  standby_tasks []TaskIds | what it shall keep ready
-  warmup_tasks  []TaskIds | what it shall warm up
+  active_tasks  []TaskIds | tasks that the member will run
+  standby_tasks []TaskIds | standby tasks that the member will keep
+  warmup_tasks  []TaskIds | tasks that the member will warm up
 streams_group_current_member_assignment key 0 api_key=22
   group_id  string | group id
   member_id string | member id
 streams_group_current_member_assignment value 0 flexible=0+
   member_epoch                     int32             | current epoch
-  previous_member_epoch            int32             | the one before
-  state                            int8              | see MemberState
-  active_tasks                     []AssignedTaskIds | what it runs
-  standby_tasks                    []AssignedTaskIds | what it keeps ready
-  warmup_tasks                     []AssignedTaskIds | what it warms up
-  active_tasks_pending_revocation  []AssignedTaskIds | what it must give
-  standby_tasks_pending_revocation []AssignedTaskIds | what it must give
-  warmup_tasks_pending_revocation  []AssignedTaskIds | what it must give
+  previous_member_epoch            int32             | previous epoch
+  state                            int8              | state of the member
+  active_tasks                     []AssignedTaskIds | tasks that the member runs
+  standby_tasks                    []AssignedTaskIds | standby tasks of the member
+  warmup_tasks                     []AssignedTaskIds | tasks that the member warms up
+  active_tasks_pending_revocation  []AssignedTaskIds | tasks that the member must give up
+  standby_tasks_pending_revocation []AssignedTaskIds | tasks that the member must give up
+  warmup_tasks_pending_revocation  []AssignedTaskIds | tasks that the member must give up
 streams_group_topology key 0 api_key=23
   group_id string | group id
 streams_group_topology value 0 flexible=0+
   epoch         int32    | topology epoch
   subtopologies []struct | parts of the application
     subtopology_id            string      | subtopology
-    source_topics             []string    | topics read
-    source_topic_regex        []string    | patterns of topics read
-    state_changelog_topics    []TopicInfo | changelogs
-    repartition_sink_topics   []string    | repartition topics written
-    repartition_source_topics []TopicInfo | repartition topics read
-    copartition_groups        []struct    | topics that go together
-      source_topics             []int16 | places in source_topics
-      source_topic_regex        []int16 | places in source_topic_regex
-      repartition_source_topics []int16 | places in repartition_source_topics
+    source_topics             []string    | topics that are read
+    source_topic_regex        []string    | patterns of topics that are read
+    state_changelog_topics    []TopicInfo | changelog topics
+    repartition_sink_topics   []string    | repartition topics that are written
+    repartition_source_topics []TopicInfo | repartition topics that are read
+    copartition_groups        []struct    | topics with the same partitioning
+      source_topics             []int16 | indexes into source_topics
+      source_topic_regex        []int16 | indexes into source_topic_regex
+      repartition_source_topics []int16 | indexes into repartition_source_topics
 struct ConsumerPartitions
   topic      string  | topic
   partitions []int32 | partitions
 consumer protocol subscription 0-3 newer=as-latest
-  topics           []string                            | topics that the member wants
-  user_data        bytes                nullable=0+    | of the assignor
-  owned_partitions []ConsumerPartitions 1+             | what it still holds
-  generation_id    int32                2+ default=-1  | in which it got them
-  rack_id          string               3+ nullable=3+ | where it runs
+  topics           []string                            | topics that the member subscribes to
+  user_data        bytes                nullable=0+    | data of the assignor
+  owned_partitions []ConsumerPartitions 1+             | partitions that the member still owns
+  generation_id    int32                2+ default=-1  | generation in which the member got them
+  rack_id          string               3+ nullable=3+ | rack in which the member runs
 consumer protocol assignment 0-3 newer=as-latest
-  assigned_partitions []ConsumerPartitions             | what it may read
-  user_data           bytes                nullable=0+ | of the assignor
+  assigned_partitions []ConsumerPartitions             | partitions that the member may read
+  user_data           bytes                nullable=0+ | data of the assignor
 """
 
 _MESSAGES: Final = read_messages(MESSAGES)

@@ -18,7 +18,7 @@ from krepair.formats.damage import Bytes, Damage
 from krepair.formats.layout import Layout, LayoutField
 
 ENTRY_FIELDS = (
-    LayoutField("offset", "i8", "of the message; of a wrapper, that of its last inner message"),
+    LayoutField("offset", "i8", "offset of the message; for a wrapper, offset of its last message"),
     LayoutField("message_size", "i4", "bytes after this field"),
     LayoutField("crc", "u4", "CRC-32 (zlib) of everything from magic to the end of the message"),
     LayoutField("magic", "i1", "0 or 1"),
@@ -32,7 +32,7 @@ HEADERS = {0: HEADER_V0, 1: HEADER_V1}
 
 LOG_OVERHEAD = HEADER_V0.place("crc")
 CRC_START = HEADER_V0.place("magic")
-LENGTH = Layout(LayoutField("length", "i4", "of the key or value, -1 for null"))
+LENGTH = Layout(LayoutField("length", "i4", "length of the key or value in bytes, -1 for null"))
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08

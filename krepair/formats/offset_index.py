@@ -14,7 +14,7 @@ from krepair.formats.fixed_entries import entries_damage, padding_start
 from krepair.formats.layout import Layout, LayoutField
 
 ENTRY = Layout(
-    LayoutField("relative_offset", "i4", "last offset of the batch less the segment's base offset"),
+    LayoutField("relative_offset", "i4", "last offset of the batch minus the segment's base offset"),
     LayoutField("position", "i4", "byte in the log at which that batch starts"),
 )
 ENTRY_SIZE = ENTRY.size

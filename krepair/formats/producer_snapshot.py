@@ -24,23 +24,23 @@ _PIECE_BYTES = 1 << 20
 HEADER = Layout(
     LayoutField("version", "i2", "1"),
     LayoutField("crc", "u4", "CRC-32C of everything after this field"),
-    LayoutField("entry_count", "i4", "how many entries follow"),
+    LayoutField("entry_count", "i4", "number of entries that follow"),
 )
 HEADER_SIZE = HEADER.size
 assert HEADER_SIZE == 10
 CRC_START = HEADER.place("entry_count")
 
 ENTRY = Layout(
-    LayoutField("producer_id", "i8", "of the producer"),
-    LayoutField("producer_epoch", "i2", "its current epoch"),
-    LayoutField("last_sequence", "i4", "of its last data batch, -1 if none is known"),
-    LayoutField("last_offset", "i8", "of its last data batch, -1 if none is known"),
-    LayoutField("offset_delta", "i4", "last offset less base offset of that batch"),
-    LayoutField("timestamp", "i8", "ms; greatest of that batch, or of the last marker (2.4 on), or -1"),
+    LayoutField("producer_id", "i8", "producer id"),
+    LayoutField("producer_epoch", "i2", "current epoch of the producer"),
+    LayoutField("last_sequence", "i4", "last sequence of the last data batch, -1 if unknown"),
+    LayoutField("last_offset", "i8", "last offset of the last data batch, -1 if unknown"),
+    LayoutField("offset_delta", "i4", "last offset minus base offset of the last data batch"),
     LayoutField(
-        "coordinator_epoch", "i4", "of the transaction coordinator that wrote the last marker, -1 if none"
+        "timestamp", "i8", "largest time of that batch in ms; from 2.4 on also of the last marker; or -1"
     ),
-    LayoutField("current_txn_first_offset", "i8", "of the open transaction, -1 if none is open"),
+    LayoutField("coordinator_epoch", "i4", "epoch of the coordinator that wrote the last marker, -1 if none"),
+    LayoutField("current_txn_first_offset", "i8", "first offset of the open transaction, -1 if none is open"),
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 46

@@ -14,8 +14,8 @@ from krepair.formats.fixed_entries import entries_damage, padding_start
 from krepair.formats.layout import Layout, LayoutField
 
 ENTRY = Layout(
-    LayoutField("timestamp", "i8", "ms; the greatest so far"),
-    LayoutField("relative_offset", "i4", "offset that has it less the segment's base offset"),
+    LayoutField("timestamp", "i8", "largest time so far in ms"),
+    LayoutField("relative_offset", "i4", "offset of that record minus the segment's base offset"),
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 12

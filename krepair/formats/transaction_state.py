@@ -18,19 +18,19 @@ MESSAGES: Final = """\
 transaction_state key 0 api_key=0
   transactional_id string | transactional id
 transaction_state value 0-1 flexible=1+
-  producer_id                          int64                        | in use by the transactional id
-  previous_producer_id                 int64    1+ tag=0 default=-1 | of the last committed transaction
-  next_producer_id                     int64    1+ tag=1 default=-1 | sent to the producer last
-  producer_epoch                       int16                        | of the producer id
-  next_producer_epoch                  int16    1+ tag=3 default=-1 | of the next producer id
-  transaction_timeout_ms               int32                        | ms
-  transaction_status                   int8                         | see TransactionStatus
+  producer_id                          int64                        | producer id that the transactional id uses
+  previous_producer_id                 int64    1+ tag=0 default=-1 | producer id of the last committed transaction
+  next_producer_id                     int64    1+ tag=1 default=-1 | producer id that the producer received last
+  producer_epoch                       int16                        | epoch of the producer id
+  next_producer_epoch                  int16    1+ tag=3 default=-1 | epoch of the next producer id
+  transaction_timeout_ms               int32                        | transaction timeout in ms
+  transaction_status                   int8                         | state of the transaction, by its number
   transaction_partitions               []struct nullable=0+         | partitions of the transaction
     topic         string  | topic
     partition_ids []int32 | partitions
-  transaction_last_update_timestamp_ms int64                        | ms
-  transaction_start_timestamp_ms       int64                        | ms, -1 if none has begun
-  client_transaction_version           int16    1+ tag=2 default=0  | of the client
+  transaction_last_update_timestamp_ms int64                        | time of the last update in ms
+  transaction_start_timestamp_ms       int64                        | time of the start in ms, -1 without a transaction
+  client_transaction_version           int16    1+ tag=2 default=0  | transaction version of the client
 """
 
 _MESSAGES: Final = read_messages(MESSAGES)

@@ -23,10 +23,12 @@ AT_MOST_BYTES = 1 << 30
 
 ENTRY = Layout(
     LayoutField("version", "i2", "0"),
-    LayoutField("producer_id", "i8", "of the transaction"),
-    LayoutField("first_offset", "i8", "of its first batch; may lie in an earlier segment"),
-    LayoutField("last_offset", "i8", "of its abort marker"),
-    LayoutField("last_stable_offset", "i8", "of the log when the marker was written"),
+    LayoutField("producer_id", "i8", "producer id of the transaction"),
+    LayoutField(
+        "first_offset", "i8", "offset of the transaction's first batch, which may be in an earlier segment"
+    ),
+    LayoutField("last_offset", "i8", "offset of the abort marker"),
+    LayoutField("last_stable_offset", "i8", "last stable offset of the log at the marker"),
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 34
