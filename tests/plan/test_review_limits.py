@@ -511,9 +511,17 @@ WRONG = [
         ("RV09 folder is not that of",),
     ),
     Case("a tiered topic in capitals", setting_with("remote.storage.enable", " TRUE "), ("RV13 ",)),
-    Case("a span of nothing", with_span(start_offset=200), ("RV16 cleanable range 200 to 200", "RV16 offsets 0 to")),
+    Case(
+        "a span of nothing",
+        with_span(start_offset=200),
+        ("RV16 cleanable range 200 to 200", "RV16 offsets 0 to"),
+    ),
     Case("a span from below", with_span(start_offset=-1), ("RV16 cleanable range -1 to 200",)),
-    Case("a group below its span", with_span(start_offset=1), ("RV16 offsets 0 to 199 are not in the cleanable range",)),
+    Case(
+        "a group below its span",
+        with_span(start_offset=1),
+        ("RV16 offsets 0 to 199 are not in the cleanable",),
+    ),
     Case(
         "snapshots in another order",
         three_with(removes_snapshots=(f"{100:020d}.snapshot", f"{50:020d}.snapshot")),

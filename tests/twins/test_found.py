@@ -205,7 +205,7 @@ TABLE = {
         lambda root: past_ends(root, damaged=True),
         options("checkpoints"),
         (checkpoints,),
-        "_repair",
+        "_repair_entry",
         ONE_LESS,
     ),
     "lines of a checkpoint of the root": Derived(
@@ -213,7 +213,7 @@ TABLE = {
         lambda root: past_ends(root, damaged=False),
         options("checkpoints", accepted_losses=("KR312:t-0:5",)),
         (checkpoints,),
-        "_repair",
+        "_repair_entry",
         ONE_LESS,
     ),
     "leader epochs of a recovery": Derived(
