@@ -90,7 +90,7 @@ class Demo:
 
         title(
             "4. Do it",
-            "Spark tasks stage and verify the new segments in a private sub-folder; one process then swaps "
+            "Spark tasks stage and verify the new segments in a work folder; one process then swaps "
             "them in under the broker's own lock. The originals are kept. (On an input as small as this one "
             "most of the time is Spark's start; --engine auto would have worked without it.)",
         )

@@ -17,7 +17,7 @@ batches, and a cleaner's has one per chunk. So an entry is judged by what a brok
   last one, a broker takes its end from them, and the next append fails.
 
 A time entry is judged as if the offset index had an entry for every batch, because either file may be rebuilt alone. An
-emptied batch counts by its header, as for brokers. Kafka's classes of 2.2.1, 3.9.2 and 4.3.1 agree with all this, see
+empty batch counts by its header, as for brokers. Kafka's classes of 2.2.1, 3.9.2 and 4.3.1 agree with all this, see
 ``tests/checks/test_index_truth.py``.
 
 Source: OffsetIndex, TimeIndex, AbstractIndex (2.2.1, 3.9), LogSegment.read, findOffsetByTimestamp, readNextOffset and

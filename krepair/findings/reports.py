@@ -24,7 +24,7 @@ class PartitionSummary(Struct, frozen=True, kw_only=True):
         markers: commit and abort markers.
         marker_bytes: size of the markers in bytes.
         emptied: number of batches without records that are not markers.
-        emptied_bytes: size of the emptied batches in bytes.
+        emptied_bytes: size of the empty batches in bytes.
         log_start_offset: base offset of the first segment; 0 if there is none.
         log_end_offset: offset after the last valid batch.
     """

@@ -42,8 +42,8 @@ def commit_of(context: Context, partitions: Sequence[PartitionPlan], root: Colle
         root: names of the root's files that the plan changes, before all others.
 
     Raises:
-        PersonDecidesError: the order depends on a broker version that is not known, or the fence on a damaged file
-            that the plan does not repair.
+        PersonDecidesError: the order depends on a broker version that is not known, or the recovery guard on a damaged
+            file that the plan does not repair.
     """
     lowest = lowest_changes(partitions)
     if lowest:
@@ -94,7 +94,7 @@ def damage_now(
     scratch: Scratch,
     keeps_marker: bool,
 ) -> str:
-    """Return why the plan's fence would do harm now: the first log that a recovery would cut; empty if none.
+    """Return why the plan's recovery guard would do harm now: the first log that a recovery would cut; empty if none.
 
     Active segments that differ from those of the plan are read again.
 
@@ -103,7 +103,7 @@ def damage_now(
         view: the log directory now.
         remaining: targets with the changes that are still to be made or undone.
         scratch: scratch folder for data that does not fit into memory.
-        keeps_marker: True if a fence holds the clean-shutdown marker and will give it back.
+        keeps_marker: True if a recovery guard holds the clean-shutdown marker and will give it back.
     """
     # With the digest of the plan no active segment can be damaged that was not when the plan was made.
     if (
@@ -126,7 +126,7 @@ def damage_now(
 def commit_now(
     plan: Plan, view: LogDir, remaining: Sequence[PartitionPlan], harm: str, broker_version: str
 ) -> Commit:
-    """Return the order of commit for the broker that is there now, under the plan's fence where that is harmless.
+    """Return the order of commit for the present broker, with the plan's recovery guard if that does no harm.
 
     Args:
         plan: the plan that is applied or undone.
@@ -152,10 +152,10 @@ def commit_now(
 
 
 def _damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[DamagedSegment]:
-    """Return the damaged active segments that a recovery under the fence would cut now.
+    """Return the damaged active segments that a recovery under the guard would cut now.
 
     Closed segments are known by their fingerprints. Without a clean-shutdown marker a broker recovers active segments
-    in any case, with the fence or without it.
+    in any case, with the recovery guard or without it.
     """
     if not context.view.clean_shutdown:
         return []
@@ -165,8 +165,8 @@ def _damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[D
 def _all_damage(context: Context) -> list[DamagedSegment]:
     """Return the damage of all logs that were read, and of the active segments of all other partitions.
 
-    The fence makes a broker recover those active segments. Without a clean-shutdown marker it recovers them in any
-    case.
+    The recovery guard makes a broker recover those active segments. Without a clean-shutdown marker it recovers them in
+    any case.
     """
     read = [analysis for analysis in context.analyses.values() if analysis.segments]
     damaged = [
@@ -198,7 +198,7 @@ def _damaged_last(context: Context, but: Collection[str]) -> list[DamagedSegment
 
 
 def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, active: bool) -> bool:
-    """Return whether a recovery under the fence could cut records that the next start would leave.
+    """Return whether a recovery under the guard could cut records that the next start would leave.
 
     A torn tail holds no whole batch, so cutting it loses nothing. Without a clean-shutdown marker the active segment is
     recovered in any case.
@@ -228,7 +228,7 @@ class DamagedSegment(NamedTuple):
 def damage_in_reach(
     lowest_groups: Mapping[str, int], damaged: Iterable[DamagedSegment]
 ) -> list[DamagedSegment]:
-    """Return the damaged segments that a recovery under the fence would meet and cut, with all that follows them.
+    """Return the damaged segments that a recovery with the guard would cut, together with all that follows them.
 
     Args:
         lowest_groups: partition folder -> base offset of its first group.
@@ -245,7 +245,7 @@ def damage_in_reach(
 def choose_commit(
     lowest_groups: Mapping[str, int], damaged: Iterable[DamagedSegment], broker_version: str
 ) -> Commit:
-    """Choose P1 with the fence; where recovery would meet damage, the order of the broker's version without it.
+    """Choose P1 with the recovery guard; if recovery would meet damage, the order of the broker's version without it.
 
     Args:
         lowest_groups: partition folder -> base offset of its first group.
@@ -253,7 +253,7 @@ def choose_commit(
         broker_version: version of the broker that will be started next, such as ``3.9.2``; empty if unknown.
 
     Raises:
-        PersonDecidesError: the fence would meet damage and the version is not known.
+        PersonDecidesError: the recovery guard would meet damage and the version is not known.
         UsageError: the version is malformed.
     """
     reach = damage_in_reach(lowest_groups, damaged)

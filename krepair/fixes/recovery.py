@@ -112,7 +112,7 @@ class Recovery(Fix):
         """Read the segments that a start would recover, in one job, and work out what it would leave.
 
         Raises:
-            RefusedError: a fence of an unfinished plan is up: it has lowered a recovery point.
+            RefusedError: a recovery guard of an unfinished plan is up: it has lowered a recovery point.
         """
         if context.view.clean_shutdown:
             if purpose == "plan":

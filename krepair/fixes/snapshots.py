@@ -558,7 +558,7 @@ def rebuilt_snapshot(
         analysis = PartitionAnalysis(staging.listed, work.settings(staging), changes=changes, log_end=log_end)
         simulate_next_starts(work.context, [analysis])
         targets = [target.at_start(next_start_of(analysis))]
-    else:  # planned after an unclean stop, or after a clean one whose marker the fence holds now: try both
+    else:  # planned after an unclean stop, or after a clean one whose marker the recovery guard holds now: try both
         floor = floor_of(target.bases, work.view.recovery_point.offsets.get(staging.listed.key, 0)) or 0
         named = int(change.name.partition(".")[0])
         targets = [target._replace(recovered_from=floor), target, target._replace(log_end=named)]

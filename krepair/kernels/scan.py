@@ -70,7 +70,7 @@ class ScanInputs(Struct, frozen=True):
             whose batches have no right CRC (see ``rewrite.compaction.headers``).
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
         carried: sorted ids of producers whose open transaction has a kept batch in an earlier segment.
-        keep_positions: sorted positions of emptied batches that stay.
+        keep_positions: sorted positions of empty batches that stay.
         protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
         held: sorted offsets of markers that stay for other replicas.
         last_position: position of the batch that stays because it is the last one, -1 none.

@@ -30,7 +30,7 @@ _OF_NOTHING: Final = "cae66941d9efbd404e4d88758ea67670"
 
 
 class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
-    """Undo: the originals stay in the private sub-folder and are put back byte for byte."""
+    """Undo: the originals stay in the work folder and are put back byte for byte."""
 
 
 class FreeWhenVerified(Struct, frozen=True, tag="free when verified", kw_only=True):
@@ -253,7 +253,7 @@ class RewriteSegments(OneChange, frozen=True, tag="rewrite segments", kw_only=Tr
 
     @property
     def loses_records(self) -> bool:
-        """True if records are removed by key, and not only markers and emptied batches."""
+        """True if records are removed by key, and not only markers and empty batches."""
         return any(source.by_key is not None for source in self.sources)
 
     @property
@@ -297,7 +297,7 @@ class ReplaceFile(OneChange, frozen=True, tag="replace file", kw_only=True):
     """Action: one derived file (an index or a checkpoint) is replaced, by a rename, with bytes that apply rebuilds.
 
     With ``remove`` the file is removed and not replaced: a producer snapshot, or a leftover that the broker would
-    delete. It is linked into the private sub-folder first, so undo and purge treat it like every original.
+    delete. It is linked into the work folder first, so undo and purge treat it like every original.
 
     Attributes:
         change_id: ``<partition folder>/<file name>``, unique in the plan.

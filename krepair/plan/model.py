@@ -150,7 +150,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         now_ms: time of the decisions, epoch milliseconds.
         horizon: ``next-pass``, ``newest``, or epoch milliseconds as text.
         merge: True if neighbouring segments are merged up to ``segment.bytes``.
-        keep: place of the originals: ``inplace`` (in the private sub-folder until purge), ``until-verified`` (there
+        keep: place of the originals: ``inplace`` (in the work folder until purge), ``until-verified`` (there
             until the new files are read again) or ``auto`` (the first while there is room, else the second).
         broker_version: value of ``--broker-version``, or empty.
         assume_high_watermark: value of ``--assume-high-watermark`` (``log-end``), or empty.
@@ -247,7 +247,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
             own.
         horizons: the result of each choice of the horizon (reader only).
         files: fingerprints of all regular files in the folder, by name.
-        kept_last: ascending pairs (base offset, position) of emptied data batches that stay, because a new segment
+        kept_last: ascending pairs (base offset, position) of empty data batches that stay, because a new segment
             would have no other batch. Their markers stay too.
         changes: the changes, ascending by base offset.
         log_bytes_before: ``.log`` bytes of the partition.
@@ -311,7 +311,7 @@ class RootPlan(Struct, frozen=True, kw_only=True):
     """Changes of the checkpoint files in the root of the log directory, which belong to no partition.
 
     Attributes:
-        keeper: partition folder whose private sub-folder stages and keeps them. They cannot be in the root, because a
+        keeper: partition folder whose work folder stages and keeps them. They cannot be in the root, because a
             broker takes every folder there for a partition.
         files: fingerprints of the files that are replaced, by name.
         changes: the changes, by name; their ``change_id`` is ``./<file name>``. A damaged file is replaced as a whole
@@ -374,7 +374,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     Attributes:
         format_version: major.minor of this layout; a reader refuses another major version.
         tool_version: version of the krepair that wrote the plan.
-        plan_id: first eight hex digits of ``digest``; part of the names of the private sub-folders.
+        plan_id: first eight hex digits of ``digest``; part of the names of the work folders.
         host: name of the host on which the plan was made.
         log_dir: absolute path of the log directory.
         cluster_id: value in ``meta.properties``; may be empty (up to 2.2 it is not written).
