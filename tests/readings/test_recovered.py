@@ -43,7 +43,7 @@ def problems(asked: RecoveredItem) -> tuple[str, ...]:
 
 
 def test_whole_log_is_right_and_is_read_to_its_end(tmp_path: Path) -> None:
-    found = verify_recovered(item(tmp_path, settle=True))
+    found = verify_recovered(item(tmp_path, flush=True))
     assert isinstance(found, RecoveredResult)
     assert found.problems == ()
     assert found.bytes == len(LOG)
@@ -57,7 +57,7 @@ def test_whole_log_is_right_and_is_read_to_its_end(tmp_path: Path) -> None:
         ({"log_end": 8}, "its last offset is 8, and what follows begins at 8"),
         ({"log_end": 8, "exact": False}, "its last offset is 8, and what follows begins at 8"),
         ({"base_offset": 0, "files": ("x.index",)}, None),
-        ({"settle": True, "files": ("x.index",)}, "No such file or directory"),
+        ({"flush": True, "files": ("x.index",)}, "No such file or directory"),
     ],
     ids=str,
 )
@@ -70,7 +70,7 @@ def test_log_that_ends_elsewhere_or_is_not_all_on_the_disk_is_told(
 
 
 def test_log_that_cannot_be_written_out_is_told_and_not_read(tmp_path: Path) -> None:
-    asked = item(tmp_path, settle=True)
+    asked = item(tmp_path, flush=True)
     (tmp_path / "t-0" / NAME).unlink()
     assert problems(asked) == (f"{NAME}: could not be written to the disk: No such file or directory",)
 
