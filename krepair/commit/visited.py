@@ -41,6 +41,7 @@ from krepair.formats.filenames import (
 from krepair.logdir.fingerprint import digest_content, digest_front
 from krepair.plan.model import Change, PartitionPlan
 
+_ALLOCATED_AHEAD = frozenset({FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
 _GROWING = frozenset(
     {FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.SNAPSHOT}
 )
@@ -122,8 +123,9 @@ def has_grown(journal: Journal, marker: str | None, sizes: Mapping[str, int]) ->
     """Return whether a broker has started or stopped, or has written to the partition, since the latest run began.
 
     Asked of what the journal wrote down then, never of times: a copy of the directory has the same answer. Signs are
-    another clean-shutdown marker, and a log file that no change touches and that is new or longer. Other differences
-    are no signs: damage makes them, too.
+    another clean-shutdown marker, a log file that no change touches and that is new or longer, and an index that a
+    change made and that is longer: a broker allocates the indexes of its active segments ahead. Other differences are
+    no signs: damage makes them, too.
 
     Args:
         marker: digest of the present clean-shutdown marker, see ``listing.marker_of``; None if not known.
@@ -135,7 +137,14 @@ def has_grown(journal: Journal, marker: str | None, sizes: Mapping[str, int]) ->
         return True
     known = listed(journal.listing)
     touched = {name for intent in journal.intents.values() for name in intent.names}
-    return any(
+    made = {
+        state.name: state.size
+        for change_id, intent in journal.intents.items()
+        if journal.states[change_id] in {"committed", "freed"}
+        for state in intent.made
+        if parse_file_name(state.name).kind in _ALLOCATED_AHEAD
+    }
+    return any(size > made[name] for name, size in sizes.items() if name in made) or any(
         name not in known or size > known[name].size
         for name, size in sizes.items()
         if name not in touched and _is_of_a_log(name)

@@ -380,7 +380,9 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
         observed = _ObservedState(broker_seen=_broker_seen(work), marker=_marker(work, targets))
-        verify_all(work, [staging for target in targets for staging in _applied(work, target, observed)])
+        # The root comes last: it has no log that grows, so the partitions tell whether its entries are a broker's now.
+        last = sorted(targets, key=is_root)
+        verify_all(work, [staging for target in last for staging in _applied(work, target, observed)])
         beside = (*_of_the_broker(work, observed), *_missing_tails_of(view, targets, engine))
     problems = [
         Problem(
@@ -483,7 +485,7 @@ class _ObservedState:
         rows_not_applied: number of problems that only report such states.
         half_done: the command to type where an apply or undo was interrupted, as purge says it; else empty.
         has_journal: True if there is anything for purge to remove.
-        broker_seen: whether a broker runs, or has run since the plan was made, by the files of the root.
+        broker_seen: whether a broker runs, or has run since the plan was made, by what was looked at so far.
         marker: digest of the clean-shutdown marker, None if not known.
         by_broker: (folder, change id) -> files that a broker has rewritten or removed since.
     """
@@ -574,6 +576,7 @@ def _applied(work: Work, target: PartitionPlan, observed: _ObservedState) -> Ite
             sizes = {} if partition is None else {file.name: file.size for file in partition.files()}
             broker_has_run = observed.broker_seen or has_grown(journal, observed.marker, sizes)
             if broker_has_run:
+                observed.broker_seen = True
                 by_broker = names_written_since(folder, journal)
                 observed.by_broker |= {
                     (target.folder, change_id): names for change_id, names in by_broker.items()
