@@ -1,3 +1,3 @@
 """krepair: repairs and rewrites Apache Kafka log directories, offline and safely."""
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"

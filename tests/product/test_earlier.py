@@ -1,4 +1,4 @@
-"""The files of a killed krepair 1.0.0: this version resumes the work, rolls it back, and frees them."""
+"""What each released krepair left when it was killed: this version resumes the work, rolls it back, and frees it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tools.torture.earlier import Kept, put, read_kept, the_place
 from tools.torture.runs import inline, run_here
 from tools.torture.scenes import Tree, differences, look, private, visible
 
-KEPT = {one.name: one for one in read_kept("1.0.0")}
-STOPS = [(name, steps) for name, one in KEPT.items() for steps in one.stops]
-UNDONE = [(name, steps) for name, steps in STOPS if "purge" not in steps]
+VERSIONS = ("1.0.0", "1.1.0")
+KEPT = {(version, one.name): one for version in VERSIONS for one in read_kept(version)}
+STOPS = [(*key, steps) for key, one in KEPT.items() for steps in one.stops]
+UNDONE = [stop for stop in STOPS if "purge" not in stop[-1]]
 
 
 def tree_of(kept: Kept, steps: str, place: Path) -> Tree:
@@ -26,11 +27,11 @@ def run(verb: str, *words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0, f"{verb} {words}: {code}\n{said.out}{said.err}"
 
 
-@pytest.mark.parametrize(("name", "steps"), STOPS)
-def test_the_same_command_goes_on_with_what_1_0_0_left(
-    name: str, steps: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("version", "name", "steps"), STOPS)
+def test_the_same_command_goes_on_with_what_was_left(
+    version: str, name: str, steps: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept, verb = KEPT[name], steps.rpartition(".")[2].partition("@")[0]
+    kept, verb = KEPT[version, name], steps.rpartition(".")[2].partition("@")[0]
     with the_place() as place:
         wanted = tree_of(kept, "" if verb == "undo" else "apply", place)
         path, plan = put(kept.stops[steps], place), place / "plan"
@@ -41,22 +42,22 @@ def test_the_same_command_goes_on_with_what_1_0_0_left(
     assert verb == "apply" or not private(found)
 
 
-@pytest.mark.parametrize(("name", "steps"), UNDONE)
-def test_undo_takes_back_what_1_0_0_left_without_the_plan_file_and_in_another_place(
-    name: str, steps: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("version", "name", "steps"), UNDONE)
+def test_undo_takes_back_what_was_left_without_the_plan_file_and_in_another_place(
+    version: str, name: str, steps: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = KEPT[name]
+    kept = KEPT[version, name]
     before = tree_of(kept, "", tmp_path)
     path = put(kept.stops[steps], tmp_path)
     run("undo", str(path), "--plan-id", plan_id(kept), capsys=capsys)
     assert not differences(visible(look(path)), before)
 
 
-@pytest.mark.parametrize("name", KEPT)
-def test_purge_frees_what_1_0_0_applied_without_the_plan_file_and_in_another_place(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("version", "name"), KEPT)
+def test_purge_frees_what_was_applied_without_the_plan_file_and_in_another_place(
+    version: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = KEPT[name]
+    kept = KEPT[version, name]
     path = put(kept.stops["apply"], tmp_path)
     applied = visible(look(path))
     run("purge", str(path), "--plan-id", plan_id(kept), capsys=capsys)
