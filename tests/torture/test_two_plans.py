@@ -54,9 +54,8 @@ def test_an_undo_that_takes_the_swap_of_another_plan_is_found_out() -> None:
         + f"""
 import krepair.commit.segments as rewrite
 from krepair.commit.folder import PartitionFolder
-from krepair.commit import partition
+from krepair.commit import partition, ready, stack
 from krepair.commit.visited import Answer
-from krepair.ops import ready, stack
 from tools.torture import two_plans
 known = two_plans.known_of(runner, "markers", 0, work)
 def wrong():
