@@ -307,6 +307,7 @@ def checkpoint_findings(view: LogDir, checkpoints: Sequence[CheckpointFacts]) ->
                 more = (
                     f": up to {records} to be fetched from the leader, as is usual after a crash. If no other replica "
                     "has them, they are lost: first copy the files back"
+                    f"{beside(view, (line.topic, line.partition))}"
                 )
             yield Finding(
                 rule=kind.rule,

@@ -267,3 +267,15 @@ def test_a_marked_folder_beside_a_log_that_lost_its_end_is_named_and_never_offer
     assert finding.severity is None or finding.severity is Severity.DATA_LOSS
     shutil.rmtree(log_dir / "t-0")
     assert bool(removable(str(log_dir))) == (mark == "delete")
+
+
+@pytest.mark.replicas
+@pytest.mark.parametrize("mark", ["stray", "future", "delete"])
+def test_a_marked_folder_is_named_after_a_crash_too(mark: str, tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs", clean_stop=False)
+    marked = f"t-0.{'a' * 32}-{mark}"
+    shutil.copytree(log_dir / "t-0", log_dir / marked)
+    (log_dir / "t-0" / f"{30:020d}.log").write_bytes(b"")
+    (finding,) = VERBS.found(log_dir, "KR404")
+    assert f"{marked} beside it may have the records (copy it away, and look there first" in finding.evidence
+    assert ("the start deletes it" in finding.evidence) == (mark == "delete")
