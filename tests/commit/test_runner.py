@@ -1,9 +1,8 @@
-"""Commit, undo and purge: stopped and failed at every call, run again, taken back."""
+"""Commit, undo and purge of a partition; stopped at every call: ``test_every_kind``, failed: ``torture``."""
 
 from __future__ import annotations
 
 import dataclasses
-import errno
 import itertools
 import os
 import shutil
@@ -24,7 +23,6 @@ from krepair.commit.guards import SafePoints, signals_wait
 from krepair.commit.journal import Intent
 from krepair.commit.partition import commit_partition, undo_partition
 from krepair.commit.purge import purge_partition
-from krepair.commit.result import ChangeResult
 from krepair.commit.status import ChangeState, status_in
 from krepair.errors import (
     DamagedJournalError,
@@ -34,7 +32,6 @@ from krepair.errors import (
     LockLostError,
 )
 from krepair.plan.model import Commit
-from tests.commit.loader_model import served
 from tests.commit.scene import (
     FENCED,
     FOLDER,
@@ -50,9 +47,7 @@ from tests.commit.scene import (
     tree,
 )
 from tests.durable.disks import (
-    ALL_KINDS,
     FILE_CHANGING,
-    FailingDisk,
     RecordingDisk,
     SimulatedCrash,
     StoppingDisk,
@@ -170,44 +165,6 @@ def test_no_original_is_lost_beside_a_cleaned_log_that_is_the_very_log_in_its_pl
             shutil.copytree(tmp_path / "stopped", scene.root, symlinks=True)
         shutil.rmtree(tmp_path / "stopped")
     assert tried > 2
-
-
-def check_swapped_or_rolled_back(scene: Scene, failure: ChangeResult) -> None:
-    """A broker serves the new log exactly when the failure says that the next run has to go on."""
-    if failure.change_id == f"{FOLDER}/fence":
-        assert states(scene) == [ChangeState.COMMITTED] * 3
-        return
-    base = int(failure.change_id.rpartition("/")[2].partition(".")[0])
-    if base in scene.staged:
-        new = served(scene.path).get(name(base)) == scene.staged[base][".log"]
-        assert new is (ChangeState.COMMITTING in states(scene))
-        assert new or not [*scene.path.glob("*.swap"), *scene.path.glob("*.cleaned")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("commit", "number", "forever"),
-    [(FENCED, errno.EIO, False), (P2, errno.ENOSPC, True)],
-    ids=["P1 fenced, EIO once", "P2, ENOSPC forever"],
-)
-def test_a_failure_at_every_call_of_apply_is_an_outcome_and_the_next_run_ends_right(
-    tmp_path: Path, commit: Commit, number: int, forever: bool
-) -> None:
-    whole, recorded = applied(tmp_path, commit), RecordingDisk(UnsyncedDisk())
-    Scene(tmp_path / "recorded").apply(commit, recorded)
-    for fails in telling_stops(recorded.calls, ALL_KINDS):
-        scene = Scene(tmp_path / str(fails))
-        disk = FailingDisk(UnsyncedDisk(), fails, number, forever=forever, kinds=ALL_KINDS)
-        outcomes = scene.apply(commit, disk)
-        assert disk.failed
-        if any(o.failed for o in outcomes):
-            failure = next(o for o in outcomes if o.failed)
-            assert failure.exit_code == ExitCode.PARTLY
-            assert os.strerror(number) in failure.why
-            if not forever:
-                check_swapped_or_rolled_back(scene, failure)
-        assert [o.outcome for o in scene.apply(commit)] == ["committed"] * 3, fails
-        assert whole == scene.now(), fails
 
 
 def test_purge_removes_what_is_kept_and_then_nothing_can_be_undone(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from krepair.errors import ExitCode
 from tests.builders import NOW_MS, LogDir, abort, commit, data
 from tests.flips import flip
 from tests.hostile.verbs import run
-from tests.ops.journeys import OWN, SCENES, scene_of
 from tests.ops.scene import tree
+from tools.torture.scenes import SCENES, build
 
 MOST: Final = 24
 LEFT_TO_A_PERSON: Final = ("krepair explain ", "krepair compare ID=")
@@ -62,10 +62,10 @@ def ends(log_dir: Path, plans: Path, first: str = "") -> list[str]:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in [*SCENES, *OWN]],
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in SCENES],
 )
 def test_every_scene_ends(name: str, memory_dir: Path, tmp_path: Path) -> None:
-    assert ends(scene_of(name).place(memory_dir).path, tmp_path)
+    assert ends(build(name).place(memory_dir).path, tmp_path)
 
 
 def garbage(name: str) -> Callable[[Path], object]:
@@ -109,7 +109,7 @@ DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["partitions", "recovery", "keys"])
 def test_every_damage_ends(name: str, damage: str, memory_dir: Path, tmp_path: Path) -> None:
-    path = scene_of(name).place(memory_dir).path
+    path = build(name).place(memory_dir).path
     DAMAGES[damage](path)
     assert ends(path, tmp_path)
 
@@ -127,7 +127,7 @@ FIRST: Final = (
 def test_every_plan_ends_whatever_fix_a_person_begins_with(
     fix: str, damage: str | None, memory_dir: Path, tmp_path: Path
 ) -> None:
-    path = scene_of("keys").place(memory_dir).path
+    path = build("keys").place(memory_dir).path
     if damage:
         DAMAGES[damage](path)
     more = " --set cleanup.policy=compact" if fix == "compact" else ""

@@ -18,6 +18,8 @@ IN_THE_GATE = (
     "leftovers-without-fence",
     "recovery",
     "keys",
+    "forgotten-and-recovery",
+    "swap-over-damage",
     "markers~until-verified",
     "everything~until-verified",
 )

@@ -33,8 +33,9 @@ from krepair.plan import planfile
 from krepair.plan.fit import fit_of
 from krepair.plan.keep import AUTO, UNTIL_VERIFIED, is_freed_by_apply
 from krepair.plan.model import Plan, Room
-from tests import builders
+from tests import builders, forgotten
 from tests.builders import NOW_MS, Batch, LogDir, Partition, data
+from tests.commit import txfixture
 from tests.fixture_dirs import unpack
 from tests.flips import flip
 from tests.ops import pending
@@ -254,9 +255,7 @@ class Scene:
         return Placed(path, plan, plan_file)
 
 
-def build(
-    name: str, seed: int = 0, *, keep: str = "inplace", setup: Setup | None = None, **typed: object
-) -> Scene:
+def build(name: str, seed: int = 0, *, keep: str = "inplace", **typed: object) -> Scene:
     """Build a scene.
 
     Args:
@@ -264,17 +263,15 @@ def build(
             ``~one-barrier`` see ``Scene``.
         seed: varies how many partitions, segments and batches it has.
         keep: mode ``inplace`` or ``until-verified``.
-        setup: setup of a scene that is not in ``SCENES``.
         typed: other options than those of the scene.
     """
     name, _, way = name.partition("~")
     one_barrier = way == "one-barrier"
     keep = keep if one_barrier else way or keep
-    setup = setup or SCENES[name]
     parent = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="krepair-scene-", dir=parent) as work:
         path = Path(work) / "logs"
-        options = setup(path, random.Random(f"{name} {seed}"))
+        options = SCENES[name](path, random.Random(f"{name} {seed}"))
         _settle(path)
         options = replace(options, keep=keep, **typed)  # type: ignore[arg-type]
         plan = _tight(str(path), options) if keep == AUTO else make_plan(str(path), options)
@@ -857,6 +854,41 @@ def _real_old_formats(path: Path, rng: random.Random) -> Options:
     return _options("index", settings=())
 
 
+def _forgotten(path: Path, *fixes: str) -> Options:
+    """Build a snapshot in which a transaction is open that the log has forgotten."""
+    forgotten.made(path, forgotten.CASES[1])
+    (path / LOCK).touch()
+    return Options(engine=EngineName.INLINE, now_ms=NOW_MS + _MINUTE_MS, fixes=fixes)
+
+
+def _swap_of_active(path: Path, rng: random.Random) -> Options:
+    """Build a swap of the active segment: the fence watches its files, and krepair's own change is not a broker's."""
+    del rng
+    txfixture.write_log_dir(path)
+    for name in (LOCK, CLEAN_MARKER):
+        (path / name).touch()
+    # Without its aborted transactions a swap is left to the start.
+    for suffix in (".log", ".txnindex"):
+        log = path / pending.FOLDER / pending.name(400, suffix)
+        shutil.copy2(log, f"{log}.swap")
+    return pending.options()
+
+
+def _swap_before_3_0(path: Path, rng: random.Random) -> Options:
+    """Complete a swap beside damage that recovery would meet: the order of 2.x, without the fence."""
+    del rng
+    pending.write(path, deleted=(300,), damage_elsewhere=True)
+    return pending.options(broker_version="2.2.1", partitions=(("t", 0),))
+
+
+def _swap_over_damage(path: Path, rng: random.Random) -> Options:
+    """Damage a segment that the swap replaces, so a real copy of it is kept."""
+    del rng
+    pending.write(path)
+    flip(path / pending.FOLDER / pending.name(200), 3000)
+    return pending.options(broker_version="3.9.2")
+
+
 FREEING = (
     "markers~auto",
     "partitions~auto",
@@ -905,5 +937,10 @@ SCENES: dict[str, Setup] = {
     "real-offsets": _real_offsets,
     "real-epochs": _real_epochs,
     "real-old-formats": _real_old_formats,
+    "forgotten": lambda path, _: _forgotten(path, "snapshots"),
+    "forgotten-and-recovery": lambda path, _: _forgotten(path, "snapshots", "recovery"),
+    "swap-of-active": _swap_of_active,
+    "swap-before-3.0": _swap_before_3_0,
+    "swap-over-damage": _swap_over_damage,
 }
 """Name -> setup. ``build`` makes a scene of one."""
