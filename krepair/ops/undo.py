@@ -248,9 +248,7 @@ class _Undo:
             states = status_in(folder, target, journal)
             if _BEGUN & set(states.values()):
                 check_no_fence(target, self.guards.watch)
-            if ChangeState.PURGED in states.values() and not _are_still_staged(
-                folder, journal, target, states
-            ):
+            if not _were_made_by_others(folder, journal, target, states):
                 return [failed_whole(target.folder, _why_purged(folder, journal, target), ExitCode.REFUSED)]
             return undo_partition(
                 folder, target, self.commit, self.guards, bad_copies=self.bad, journal=journal
@@ -303,18 +301,20 @@ def _skipped_in_root(target: PartitionPlan, folder: PartitionFolder) -> Iterator
         )
 
 
-def _are_still_staged(
+def _were_made_by_others(
     folder: PartitionFolder, journal: Journal, partition: PartitionPlan, states: Mapping[str, ChangeState]
 ) -> bool:
-    """Return whether another plan made the files in place, since the files of this plan are still staged.
+    """Return whether another plan, or a purged run, made every change that is in place without a record.
 
-    A removal stages nothing; a removal by this plan has a backup, and so another state.
+    A journal loses its last records only, so a change before a recorded one was not made by this run. Nor was a change
+    whose files are still staged. A removal stages nothing; a removal by this plan has a backup, and so another state.
     """
-    touched = [
-        change.leaves for change in partition.changes if states[change.change_id] is ChangeState.PURGED
-    ]
-    made = [names for names in touched if names]
-    return (
+    recorded = [change.change_id in journal.states for change in partition.changes]
+    known = 0 if journal.purging or not any(recorded) else len(recorded) - recorded[::-1].index(True)
+    purged = [change for change in partition.changes if states[change.change_id] is ChangeState.PURGED]
+    left = [change for change in purged if change not in partition.changes[:known]]
+    made = [change.leaves for change in left if change.leaves]
+    return not left or (
         not journal.purging
         and bool(made)
         and all(any(folder.state(folder.names.stage(name)) is not None for name in names) for names in made)

@@ -106,6 +106,28 @@ def test_a_plan_that_was_taken_back_and_applied_again_is_the_newest(root: Path) 
     assert undo(first, OPTIONS).exit_code is ExitCode.DONE
 
 
+BOTH = Options(engine=EngineName.INLINE, now_ms=NOW_MS + 10**12, fixes=("index=regenerate", "markers"))
+
+
+@pytest.mark.parametrize("freed", [False, True], ids=["kept", "purged"])
+def test_a_change_that_an_earlier_plan_has_made_is_its_own_when_the_later_one_is_undone(
+    root: Path, freed: bool
+) -> None:
+    """Both plans were made before one was applied, so both mend the same index."""
+    before = tree(root)
+    first, second = make_plan(str(root), INDEX), make_plan(str(root), BOTH)
+    assert apply(first, OPTIONS).exit_code is ExitCode.DONE
+    if freed:
+        assert purge(first, OPTIONS).exit_code is ExitCode.DONE
+    between = tree(root)
+    assert apply(second, OPTIONS).exit_code is ExitCode.DONE
+    assert undo(second, OPTIONS).exit_code is ExitCode.DONE
+    assert tree(root) == between
+    if not freed:
+        assert undo(first, OPTIONS).exit_code is ExitCode.DONE
+        assert tree(root) == before
+
+
 def test_two_plans_of_1_0_0_have_no_numbers_and_are_taken_back_in_any_order(root: Path) -> None:
     first, second = two(root)
     for journal in root.glob("*/krepair~*/journal"):
