@@ -22,6 +22,7 @@ from krepair.commit.mend import MendLogs, logs_behind
 from krepair.commit.segments import FinishSwaps, SwapGroups, check_nothing_between
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import (
+    LEADER_EPOCH_CHECKPOINT,
     LOG,
     SEGMENT_SUFFIXES,
     SWAP,
@@ -115,9 +116,10 @@ def check_before(target: Target, changes: Sequence[Change]) -> None:
         if isinstance(change, RewriteSegments):
             check_fresh(target.folder, target.partition, change)
     # Changes that only remove files may run beside a pending swap: they never remove a file that it needs, but may
-    # remove the file that makes the swap void.
-    if are_together(changes[0]) and any(file.how == "made" for change in changes for file in change.files):
-        _check_no_swap(target.folder, names_removed(target.partition.changes))
+    # remove the file that makes the swap void. No start that finishes a swap reads the leader epochs.
+    made = {file.name for change in changes for file in change.files if file.how == "made"}
+    if are_together(changes[0]) and made - {LEADER_EPOCH_CHECKPOINT}:
+        _check_no_swap(target.folder, _may_wait(target))
 
 
 def check_not_written_since(
@@ -162,7 +164,7 @@ def begin(target: Target, change: Change) -> Intent:
         case ChangeLines():
             return _lines(target, change)
         case MendLog():
-            _check_no_swap(target.folder)
+            _check_no_swap(target.folder, _may_wait(target))
             lost = LostBytes(
                 size_after=change.size_after,
                 digest_after=change.digest_after,
@@ -329,11 +331,17 @@ def check_fresh(
     )
 
 
-def _check_no_swap(folder: PartitionFolder, removed: Collection[str] = ()) -> list[FileName]:
-    """Check that no swap is pending except those that the plan removes; return the names of the folder's files."""
+def _may_wait(target: Target) -> Collection[str]:
+    """Return the swaps that the plan removes, and each ``.cleaned`` that it knows: a start deletes these unread."""
+    cleaned = (name for name in target.planned if parse_file_name(name).state is NameState.CLEANED)
+    return names_removed(target.partition.changes).union(cleaned)
+
+
+def _check_no_swap(folder: PartitionFolder, may_wait: Collection[str] = ()) -> list[FileName]:
+    """Check that no swap is pending except those that may wait; return the names of the folder's files."""
     present = [parse_file_name(name) for name in folder.file_names()]
     for name in present:
-        if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in removed:
+        if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in may_wait:
             raise StalePlanError(
                 f"{folder.at(name.name)}: was not there when the plan was made; krepair begins no swap while another "
                 "one is pending"

@@ -75,8 +75,12 @@ def with_next_commands(
 
 
 def _after_leftovers(log_dir: str, finding: Finding) -> Finding:
-    """Replace a finding's ``plan`` by the one that finishes swaps: until then its own would plan nothing."""
-    if finding.command.verb != "plan":
+    """Replace a finding's ``plan`` by the one that finishes swaps: until then its own would plan nothing.
+
+    Leader epochs with which no broker starts are repaired first.
+    """
+    ends_start = finding.rule == "KR401" and finding.severity is not Severity.CONFUSING
+    if finding.command.verb != "plan" or ends_start:
         return finding
     return replace(finding, command=LEFTOVERS_FIRST.filled(log_dir=log_dir))
 

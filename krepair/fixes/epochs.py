@@ -16,8 +16,8 @@ from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.untouched import (
     analysis_apart,
-    waits_for_swap,
-    why_not_looked_at,
+    waits_for_leftovers_alone,
+    why_untouched,
 )
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import Damage, UnknownVersion
@@ -55,10 +55,10 @@ class Epochs(Fix):
         """Compare the checkpoints with the logs, scanning logs that were not read before."""
         looked = partitions_to_analyze(analyses, purpose)
         for analysis in looked:
-            if waits_for_swap(analysis.partition, analysis.settings):
+            if waits_for_leftovers_alone(analysis.partition, analysis.settings):
                 analysis.put(EPOCHS_RESULT, analyze_epochs_file(analysis.partition))
         touched = [
-            analysis for analysis in looked if not why_not_looked_at(analysis.partition, analysis.settings)
+            analysis for analysis in looked if not why_untouched(analysis.partition, analysis.settings)
         ]
         read_logs(context, touched)
         for analysis in touched:
@@ -71,14 +71,19 @@ class Epochs(Fix):
         """Return KR401, KR402 and KR411, and the checkpoint to replace."""
         apart = analysis_apart(analysis)
         waiting = None if apart is None else apart.result(EPOCHS_RESULT)
-        if waiting is not None and waiting.merged.needed:
+        if waiting is not None and waiting.merged.needed and not waiting.mends:
             return skipped_for_leftovers(analysis, "leader epochs")
-        facts = analysis.result(EPOCHS_RESULT)
+        facts = waiting or analysis.result(EPOCHS_RESULT)
         return (
             Proposal() if facts is None else Proposal(_findings(analysis, facts), *_changes(analysis, facts))
         )
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
+        facts = analyze_epochs_file(
+            staging.listed
+        )  # a swap waited when the plan was made; it may be finished now
+        if facts.mends and digest_bytes(facts.merged.data) == change.digest_after:
+            return RebuiltFile(facts.merged.data)
         analysis = work.analysis(staging, work.all_facts(staging))
         facts = analyze_epochs(work.context, analysis)
         if digest_bytes(facts.merged.data) != change.digest_after:  # a plan that 1.0.0 has begun must resume
@@ -162,10 +167,16 @@ def analyze_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: boo
 
 
 def analyze_epochs_file(partition: Partition) -> EpochFacts:
-    """Return the facts that the file shows by itself, while a swap has yet to become a segment."""
+    """Return the facts that the file shows by itself, while a swap has yet to become a segment.
+
+    A file with which no broker starts is built from its own entries; any other one waits.
+    """
     file = read_epochs_file(partition)
-    judged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)).decisions
-    negative = tuple(decision for decision in judged if decision.reason is EpochReason.NEGATIVE)
+    merged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)._replace(end=None))
+    unknown = any(isinstance(damage, UnknownVersion) for damage in file.recorded.damage)
+    if not (file.recorded.broker_reads or file.wrong or unknown):
+        return EpochFacts(file.recorded, merged, file.digest)
+    negative = tuple(decision for decision in merged.decisions if decision.reason is EpochReason.NEGATIVE)
     merged = MergedEpochs((), negative, bool(file.recorded.damage) or bool(negative))
     waiting = "a .swap in its folder has to become a segment first (--fix leftovers)"
     return EpochFacts(file.recorded, merged, file.digest, file.wrong or waiting, file.wrong)

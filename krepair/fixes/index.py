@@ -23,8 +23,7 @@ from krepair.fixes.second_readings import SecondReading, verify_transaction_inde
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.fixes.untouched import (
     analysis_apart,
-    waits_for_swap,
-    why_not_looked_at,
+    waits_for_leftovers_alone,
     why_untouched,
 )
 from krepair.formats.broker_version import Version, version_of
@@ -520,7 +519,7 @@ def deletions_of(analysis: PartitionAnalysis, options: Options) -> Deletions:
 def clocks_of(analysis: PartitionAnalysis, version: Version) -> list[SegmentClock]:
     """Return the values that give each segment its age, ascending; empty if they are unknown."""
     settings, partition = analysis.settings, analysis.partition
-    if bool(why_not_looked_at(partition, settings)) and not waits_for_swap(partition, settings):
+    if bool(why_untouched(partition, settings)) and not waits_for_leftovers_alone(partition, settings):
         return []
     # Segments below the first swap stay as they are, whatever the swaps become.
     swaps = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"]

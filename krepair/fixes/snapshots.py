@@ -24,8 +24,8 @@ from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES, read_snapshot
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.untouched import (
     analysis_apart,
-    waits_for_swap,
-    why_not_looked_at,
+    waits_for_leftovers_alone,
+    why_untouched,
 )
 from krepair.formats import producer_snapshot
 from krepair.formats.arrays import Int64s
@@ -503,7 +503,7 @@ class Snapshots(Fix):
         """
         looked = partitions_to_analyze(analyses, purpose)
         touched = [
-            analysis for analysis in looked if not why_not_looked_at(analysis.partition, analysis.settings)
+            analysis for analysis in looked if not why_untouched(analysis.partition, analysis.settings)
         ]
         simulate_next_starts(context, touched)
         targets = [
@@ -705,7 +705,7 @@ def _stale_text(forgotten: StaleTransactions) -> str:
 
 def _beside_swap(analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield the findings that snapshots show by themselves, if the log end depends on a pending swap."""
-    if not waits_for_swap(analysis.partition, analysis.settings):
+    if not waits_for_leftovers_alone(analysis.partition, analysis.settings):
         return
     waiting = "left as it is: a .swap in its folder has to become a segment first (--fix leftovers)"
     for name, position, text in snapshot_problems(analysis.partition):

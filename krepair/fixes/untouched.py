@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey
@@ -12,51 +12,44 @@ from krepair.logdir.values import Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.rules.model import Skipped
 
-_WAITING: Final = frozenset({"swap", "cleaned"})
-_MAKES_SEGMENTS: Final = frozenset({"swap"})
 _BESIDE: ResultKey[PartitionAnalysis] = ResultKey("beside leftovers")
 LEFTOVERS_FIRST: Final = Next.of("plan", LOG_DIR, "--fix", "leftovers", out=PLAN)
 
 
 def waits_for_leftovers(partition: Partition) -> bool:
-    """Return whether a swap or a half-cleaned file must be finished before any other fix touches the partition."""
-    return any(leftover.kind in _WAITING for leftover in partition.leftovers)
+    """Return whether a swap must be finished before any other fix touches the partition.
+
+    A start deletes a ``.cleaned`` and reads the other files as they are, so a ``.cleaned`` alone is no obstacle.
+    """
+    return any(leftover.kind == "swap" for leftover in partition.leftovers)
+
+
+def waits_for_leftovers_alone(partition: Partition, settings: TopicSettings) -> bool:
+    """Return whether a swap is the only reason why a partition's files are not changed."""
+    return waits_for_leftovers(partition) and not _why_never_touched(partition, settings)
 
 
 def why_untouched(partition: Partition, settings: TopicSettings) -> str:
     """Return why a partition's files are not changed, or empty."""
-    return _why(partition, settings, _WAITING)
+    never = _why_never_touched(partition, settings)
+    if never or not waits_for_leftovers(partition):
+        return never
+    return (
+        f"{_first_swap(partition)} waits to be finished by a broker; first --fix leftovers, then plan again"
+    )
 
 
-def why_not_looked_at(partition: Partition, settings: TopicSettings) -> str:
-    """Return why a partition's files do not show what the next start will find, or empty.
-
-    A start deletes a ``.cleaned`` file and reads the other files as they are. A ``.swap`` becomes a segment.
-    """
-    return _why(partition, settings, _MAKES_SEGMENTS)
+def _first_swap(partition: Partition) -> str:
+    return next(leftover.file.name for leftover in partition.leftovers if leftover.kind == "swap")
 
 
-def waits_for_swap(partition: Partition, settings: TopicSettings) -> bool:
-    """Return whether a swap is the only reason why the files do not show what the next start will find."""
-    return bool(why_not_looked_at(partition, settings)) and not _why(partition, settings, frozenset())
-
-
-def waits_for_leftovers_alone(partition: Partition, settings: TopicSettings) -> bool:
-    """Return whether leftovers are the only reason why a partition's files are not changed."""
-    return waits_for_leftovers(partition) and not _why(partition, settings, frozenset())
-
-
-def _why(partition: Partition, settings: TopicSettings, waiting: Collection[str]) -> str:
-    """Return why a partition's files are not changed, where ``waiting`` are the kinds of leftovers that count."""
+def _why_never_touched(partition: Partition, settings: TopicSettings) -> str:
     if partition.unreadable:
         return partition.unreadable
     if partition.topic == METADATA_TOPIC:
         return f"{METADATA_TOPIC} is the KRaft metadata log"
     if settings.tiered:
         return settings.tiered
-    for leftover in partition.leftovers:
-        if leftover.kind in waiting:
-            return f"{leftover.file.name} waits to be finished by a broker; first --fix leftovers, then plan again"
     for special in partition.special_logs:
         return f"{special.name}: a regular file was expected, found a {special.kind}"
     return ""
@@ -91,9 +84,8 @@ def left_for_leftovers(partition: Partition, repairs: str) -> Skipped:
     Args:
         repairs: files that would be repaired, such as ``indexes``.
     """
-    name = next(leftover.file.name for leftover in partition.leftovers if leftover.kind in _WAITING)
     first = f"first --fix leftovers, then plan its {repairs} again"
-    why = f"{name}: a broker left it, and one plan cannot repair both: {first}"
+    why = f"{_first_swap(partition)}: a broker left it, and one plan cannot repair both: {first}"
     return Skipped("leftovers", why, LEFTOVERS_FIRST, damaged=True)
 
 

@@ -508,8 +508,7 @@ def test_what_is_wrong_is_told_beside_what_was_left(
     assert told.file == log_name(0) or rule != "KR802"
     if rule == "KR401":
         assert "KR803" in {one.rule for one in report.findings if one.partition == folder}
-        assert ("has to become a segment first" in told.evidence) is (left == "swap")
-        assert ("--fix leftovers " in str(told.command)) is (left in {"cleaned", "swap"})
+        assert "--fix epochs " in str(told.command)
 
 
 def test_epochs_with_a_negative_number_are_told_beside_a_swap(tmp_path: Path) -> None:
@@ -556,40 +555,55 @@ def planned(log_dir: Path, fixture: str, *fixes: str) -> tuple[Plan, PartitionPl
     return plan, next(one for one in plan.partitions if one.folder == FOLDERS[fixture])
 
 
-@cases
-@pytest.mark.parametrize("left", ["cleaned", "swap"])
-def test_what_a_fix_would_mend_beside_what_was_left_is_left_alone_and_named(
-    tmp_path: Path, fixture: str, fix: str, left: str
+@pytest.mark.parametrize(("fixture", "fix"), CASES[1:], ids=lambda value: value)
+def test_what_a_fix_would_mend_beside_a_swap_is_left_alone_and_named(
+    tmp_path: Path, fixture: str, fix: str
 ) -> None:
-    log_dir = left_in(tmp_path, fixture, left)
+    log_dir = left_in(tmp_path, fixture, "swap")
     spoil(log_dir / FOLDERS[fixture], fix)
     plan, part = planned(log_dir, fixture, fix)
     assert (part.status, part.code, part.changes) == ("left alone", "leftovers", ())
-    assert f".log.{left}: a broker left it" in part.why
-    if left == "swap":
-        return
     first = f"one plan cannot repair both: first --fix leftovers, then plan its {WORDS[fix]} again"
-    assert part.why == f"{log_name(240)}.cleaned: a broker left it, and {first}"
+    assert part.why.endswith(f".log.swap: a broker left it, and {first}")
     assert str(part.next_command) == "krepair plan LOGDIR --fix leftovers --out PLAN"
     assert not any("not changed" in note for note in part.notes)
     assert plan.exit_code == ExitCode.FOUND
     assert str(not_mended(plan).commands[0]).startswith(f"krepair plan {log_dir} --fix leftovers")
 
 
-@cases
-def test_of_leftovers_and_a_fix_the_second_plan_is_named_and_mends_it(
-    tmp_path: Path, fixture: str, fix: str
+@pytest.mark.parametrize("others", [(), ("leftovers",)], ids=["alone", "with-leftovers"])
+def test_beside_a_swap_epochs_that_stop_a_start_are_mended_from_their_own_lines(
+    tmp_path: Path, others: tuple[str, ...]
 ) -> None:
+    log_dir = left_in(tmp_path, EPOCHS, "swap")
+    before = tree(log_dir / "e-all-0")
+    plan, part = planned(log_dir, EPOCHS, *others, "epochs")
+    assert "e-all-0/leader-epoch-checkpoint" in {change.change_id for change in part.changes}
+    assert apply(plan, options_of()).exit_code == ExitCode.DONE
+    assert verify_plan(plan, options_of()).exit_code == ExitCode.DONE
+    assert "KR803" not in {one.rule for one in checked(log_dir).findings if one.partition == "e-all-0"}
+    assert undo(plan, options_of()).exit_code == ExitCode.DONE
+    assert tree(log_dir / "e-all-0") == before
+
+
+@cases
+@pytest.mark.parametrize("others", [(), ("leftovers",)], ids=["alone", "with-leftovers"])
+def test_beside_a_half_cleaned_file_a_fix_mends_in_one_plan_and_undo_gives_all_back(
+    tmp_path: Path, fixture: str, fix: str, others: tuple[str, ...]
+) -> None:
+    """A start deletes the file and reads all others as they are."""
     log_dir = left_in(tmp_path, fixture, "cleaned")
     spoil(log_dir / FOLDERS[fixture], fix)
-    plan, part = planned(log_dir, fixture, "leftovers", fix)
-    assert [change.change_id for change in part.changes] == [f"{part.folder}/{log_name(240)}.cleaned"]
-    note, second = [one for one in part.notes if "not changed" in one or "second one" in one]
-    assert note.startswith(f"its {WORDS[fix]} are not changed: {log_name(240)}.cleaned: a broker left it")
-    assert f"--fix {fix} --partition {part.folder} --out PLAN" in second
+    before = tree(log_dir / FOLDERS[fixture])
+    plan, part = planned(log_dir, fixture, *others, fix)
+    removed = f"{part.folder}/{log_name(240)}.cleaned"
+    assert (removed in {change.change_id for change in part.changes}) is bool(others)
+    assert len(part.changes) > len(others)
+    assert not any("not changed" in note for note in part.notes)
     assert apply(plan, options_of()).exit_code == ExitCode.DONE
-    _, again = planned(log_dir, fixture, fix)
-    assert (again.status, bool(again.changes)) == ("change", True)
+    assert not planned(log_dir, fixture, *others, fix)[1].changes
+    assert undo(plan, options_of()).exit_code == ExitCode.DONE
+    assert tree(log_dir / FOLDERS[fixture]) == before
 
 
 @pytest.mark.parametrize("fix", ["epochs", "snapshots", "tail"])

@@ -67,10 +67,6 @@ def damaged_below(path: Path) -> None:
     flip(path / "t-0" / f"{0:020d}.log", 100)
 
 
-def half_cleaned(path: Path) -> None:
-    (path / "t-0" / f"{0:020d}.log.cleaned").write_bytes(b"half")
-
-
 def pending_swap(path: Path) -> None:
     shutil.copy(path / "t-0" / f"{100:020d}.log", path / "t-0" / f"{100:020d}.log.swap")
 
@@ -112,7 +108,6 @@ def link(path: Path) -> None:
         (damaged, "damage", "tail,recovery"),
         (damaged_below, "producers", ""),
         (pending_swap, "untouched", "leftovers"),
-        (half_cleaned, "untouched", "leftovers"),
         (marked, "marked-folder", ""),
         (log_start_past_the_end, "checkpoint", "checkpoints,recovery"),
         (bad_epochs, "epochs", "epochs,recovery"),
