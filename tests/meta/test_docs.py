@@ -123,6 +123,23 @@ def test_pages_that_tests_are_named_in_name_tests_that_exist() -> None:
     assert missing == []
 
 
+def test_functions_that_the_page_on_architecture_names_are_in_the_files_that_it_names() -> None:
+    """Renames have left old names there, and nobody noticed but a stranger."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)` \((`[\w.]+`(?:, `[\w.]+`)*)", page)
+    pairs = [(file, name) for file, names in named for name in re.findall(r"[\w.]+", names)]
+    assert len(pairs) > 100
+    assert [pair for pair in pairs if not is_defined(*pair)] == []
+
+
+def is_defined(file: str, name: str) -> bool:
+    code = (ROOT / "krepair" / file).read_text()
+    return all(
+        re.search(rf"\b(?:def|class) {part}\b|^ *{part}\b.*[:=]", code, re.MULTILINE)
+        for part in name.split(".")
+    )
+
+
 def is_there(path: str) -> bool:
     file, _, test = path.partition("::")
     return (ROOT / file).exists() and (not test or f"def {test}(" in (ROOT / file).read_text())
