@@ -1,7 +1,7 @@
 """No dead ends: what check, plan, apply, verify, undo and purge advise is typed on the directory that it is about.
 
 By default one case of each kind of damage, and a few drawn directories with several damages at once.
-``KREPAIR_EVERY_ADVICE=1`` takes every case of the corpus, and as many drawn ones as tests/product.
+``KREPAIR_EVERY_STATE=1`` takes every case of the corpus, and as many drawn ones as tests/product.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from tests.product.scene import Drawn, draw
 
 __all__ = ["memory_dir"]
 
-EVERY = os.environ.get("KREPAIR_EVERY_ADVICE", "") == "1"
+EVERY = os.environ.get("KREPAIR_EVERY_STATE", "") == "1"
 
 
 def of_each_kind() -> Iterator[Case]:
-    """Cases in which each finding and each choice of fixes is met."""
-    met = set[object]()
-    for case in {(case.findings, case.fixes): case for case in CASES}.values():
-        if not {*case.findings, case.fixes} <= met:
-            met |= {*case.findings, case.fixes}
-            yield case
+    """A few cases in which each finding and each choice of fixes is met: the one with most of what is left, in turn."""
+    left = {one for case in CASES for one in of(case)}
+    while left:
+        yield (case := max(CASES, key=lambda case: len(of(case) & left)))
+        left -= of(case)
+
+
+def of(case: Case) -> set[object]:
+    return {*case.findings, case.fixes}
 
 
 TRIED = CASES if EVERY else tuple(of_each_kind())

@@ -33,7 +33,7 @@ from tests.ops.conftest import memory_dir
 __all__ = ["memory_dir"]
 
 EVERY_LINK = os.environ.get("KREPAIR_EVERY_LINK") == "1"
-SAMPLE = 4
+SAMPLE = 2
 PRIVATE = "krepair~ID"
 """Stands for the private folder's name, which is another one in each plan."""
 _AT_FDCWD = -100

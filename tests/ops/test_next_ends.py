@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ LEFT_TO_A_PERSON: Final = ("krepair explain ", "krepair compare ID=")
 NEXT: Final = re.compile(r"^Next(?:,.*)?:?\n  (.+)", re.MULTILINE)
 NEXT_OF_AN_ERROR: Final = re.compile(r"^next: (.+)", re.MULTILINE)
 MISTYPED: Final = {ExitCode.BUG, ExitCode.USAGE}
+EVERY: Final = os.environ.get("KREPAIR_EVERY_STATE") == "1"
 QUICK: Final = frozenset({"indexes", "excise"})
 
 
@@ -105,9 +107,17 @@ DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["partitions", "recovery", "keys"])
+def in_turns(rows: Sequence[str], damages: Sequence[str | None], quick: str = "") -> list[object]:
+    """Each damage with one row in three; ``KREPAIR_EVERY_STATE=1``: with all of them."""
+    return [
+        pytest.param(row, damage, marks=[] if row == quick else pytest.mark.slow)
+        for number, row in enumerate(rows)
+        for turn, damage in enumerate(damages)
+        if EVERY or (number + turn) % 3 == 0
+    ]
+
+
+@pytest.mark.parametrize(("name", "damage"), in_turns(["partitions", "recovery", "keys"], [*DAMAGES]))
 def test_every_damage_ends(name: str, damage: str, memory_dir: Path, tmp_path: Path) -> None:
     path = build(name).place(memory_dir).path
     DAMAGES[damage](path)
@@ -120,10 +130,7 @@ FIRST: Final = (
 """Fixes with which a person may begin: what a plan skips names the fix that comes first, not the same one."""
 
 
-@pytest.mark.parametrize("damage", [None, *DAMAGES])
-@pytest.mark.parametrize(
-    "fix", [pytest.param(fix, marks=[] if fix == "markers" else pytest.mark.slow) for fix in FIRST]
-)
+@pytest.mark.parametrize(("fix", "damage"), in_turns(FIRST, [None, *DAMAGES], "markers"))
 def test_every_plan_ends_whatever_fix_a_person_begins_with(
     fix: str, damage: str | None, memory_dir: Path, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from tests.product.scene import Drawn, draw
 from tests.twins.of_plan import verified
 
 ENDS_GONE = "KR312"
-FIRST, AFTER = map(int, os.environ.get("KREPAIR_PRODUCT", "0:60").split(":"))
+FIRST, AFTER = map(int, os.environ.get("KREPAIR_PRODUCT", "0:40").split(":"))
 """Seeds that are tried; ``KREPAIR_PRODUCT=1000:5000`` tries others."""
 
 
