@@ -44,7 +44,7 @@ def check(
     log_dirs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="LOGDIR...", help="Log directories of one broker; without it, all that --config names."
+            metavar="LOGDIR", help="Log directories of one broker; without it, all that --config names."
         ),
     ] = None,
     *,
@@ -214,7 +214,7 @@ def apply(plan: PlanArgument, *, options: Options) -> None:
 def verify(
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="LOGDIR...|PLAN", help="Log directories of one broker, or one plan file."),
+        typer.Argument(metavar="LOGDIR|PLAN", help="Log directories of one broker, or one plan file."),
     ],
     *,
     options: Options,
@@ -306,7 +306,7 @@ def diff(
 def dump(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Files of a log directory; of a folder, its files in order."),
+        typer.Argument(metavar="FILE", help="Files of a log directory; of a folder, its files in order."),
     ],
     *,
     options: Options,
@@ -379,7 +379,7 @@ def compare(
     sides: Annotated[
         list[str],
         typer.Argument(
-            metavar="ID=LOGDIR[,LOGDIR]|ID=FACTS...",
+            metavar="ID=LOGDIR[,LOGDIR]|ID=FACTS",
             help="Each argument is one broker: its id, and its log directories or a file of krepair facts.",
         ),
     ],
@@ -414,7 +414,7 @@ def facts(
     log_dirs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="LOGDIR...",
+            metavar="LOGDIR",
             help="All log directories of one broker; without it, all that --config names.",
         ),
     ] = None,
