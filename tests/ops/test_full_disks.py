@@ -115,7 +115,7 @@ def test_plans_of_what_fits_lead_out_of_a_full_disk(
     open_dir: Path, kind: str, user: tuple[int, int] | None, reserve: int, fixes: str
 ) -> None:
     """With nothing free for the broker's user. Where only root has bytes, root's plan takes and gives them back."""
-    partitions = 10
+    partitions = 6
     with file_system(kind, open_dir, partitions * 1_900_000 + 24 * MIB, reserve) as mount:
         work = open_dir / "work"
         work.mkdir()
