@@ -20,7 +20,7 @@ from typing import NamedTuple
 from krepair.fixes.analysis import PartitionAnalysis, log_end_of, next_start_of
 from krepair.fixes.context import Context
 from krepair.fixes.logs import read_logs
-from krepair.fixes.tail import damages_in, map_damaged_logs, maps_of
+from krepair.fixes.tail.decide import damages_in, map_damaged_logs, maps_of
 from krepair.formats.filenames import log_name, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE

@@ -39,7 +39,7 @@ from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.snapshots import analyze_snapshots, rules_now, target_of
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.tail import TAIL_RESULT, damaged_logs, damages_in, decide, map_damaged_logs
+from krepair.fixes.tail.decide import TAIL_RESULT, damaged_logs, damages_in, decide, map_damaged_logs
 from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats.checkpoint import encode_epochs
 from krepair.formats.filenames import (

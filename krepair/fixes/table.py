@@ -17,7 +17,7 @@ from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.markers.fix import MARKERS
 from krepair.fixes.recovery import RECOVERY
 from krepair.fixes.snapshots import SNAPSHOTS
-from krepair.fixes.tail import TAIL
+from krepair.fixes.tail.fix import TAIL
 from krepair.plan.model import Change
 
 FIXES: Final[tuple[Fix, ...]] = (

@@ -43,7 +43,7 @@ from krepair.fixes.replicas import (
     with_whole_paths,
 )
 from krepair.fixes.table import COMMIT_ORDER, FIXES, requested_fixes
-from krepair.fixes.tail import damage_that_stays
+from krepair.fixes.tail.decide import damage_that_stays
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
 from krepair.formats.words import count_text, few
 from krepair.logdir.cluster import ClusterView, configs_of

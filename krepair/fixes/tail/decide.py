@@ -1,26 +1,21 @@
-"""Fix ``tail``: map damaged logs, report what each repair costs, and plan the repair.
+"""Decisions of ``--fix tail``: the map of damaged logs, the price of each repair, and the changes.
 
-The fix cuts a torn tail. It repairs other damage only if a consent names that damage.
+A torn tail is cut. Other damage is repaired only if a consent names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING
 
 from krepair.checks.catalogue import Finding, Severity, counts, of_version
 from krepair.engine.items import Failed
 from krepair.errors import UsageError
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, next_start_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.fix import Fix, Proposal, Purpose, skipped_for_leftovers
-from krepair.fixes.logs import Ranges, next_base_of, read_logs
-from krepair.fixes.second_readings import SecondReading, gone, verify_transaction_indexes
-from krepair.fixes.staging import Kind, Staging, Work
+from krepair.fixes.fix import Proposal, skipped_for_leftovers
+from krepair.fixes.logs import Ranges, next_base_of
 from krepair.fixes.untouched import (
-    analyses_apart,
     analysis_apart,
     waits_for_leftovers,
     why_untouched,
@@ -31,7 +26,7 @@ from krepair.kernels.classes import D_OFFSET_ORDER
 from krepair.logdir.values import LogDir
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
 from krepair.options import Options, consents_of
-from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
+from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import (
     Damaged,
     DamagedLogs,
@@ -52,7 +47,6 @@ from krepair.rules.tail import (
     choose_cuts,
     notes_on_end,
     parts_of_consent,
-    wrong_consent,
 )
 
 if TYPE_CHECKING:
@@ -242,167 +236,6 @@ def _where(damage: Damaged) -> str:
 
 
 TAIL_RESULT: ResultKey[Proposal] = ResultKey("repair of damaged logs")
-MENDED: Final = Kind("repaired logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
-
-
-class Tail(Fix):
-    """Fix ``tail``, which cuts torn tails; by consent it excises other damage, or cuts there as a broker would."""
-
-    name = "tail"
-    reads_logs = True
-    modes = ("excise", "broker")
-    after = ("leftovers",)
-
-    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Map the damage; for a plan, also compute the files that replace the damaged logs.
-
-        Raises:
-            UsageError: a consent does not name any damage in the logs.
-        """
-        if purpose == "check":
-            map_damaged_logs(context, analyses)
-            return
-        touched = [
-            analysis for analysis in analyses if not why_untouched(analysis.partition, analysis.settings)
-        ]
-        waiting = analyses_apart(analyses)
-        read_logs(context, [*touched, *waiting])
-        map_damaged_logs(context, touched)
-        _check_untouched(context.options, analyses)
-        damages = {analysis.partition.folder: damages_in(context.view, analysis) for analysis in touched}
-        for text in consents_of(self.name, context.options.accepted_losses):
-            if wrong := wrong_consent(text, damages):
-                raise UsageError(wrong)
-        decide(context, touched)
-        for analysis in analyses:
-            why = why_untouched(analysis.partition, analysis.settings)
-            if why:
-                analysis.put(TAIL_RESULT, _skipped_proposal(analysis, why))
-
-    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return findings KR301 to KR305, with the loss that each repair costs, and the changes planned."""
-        decided = analysis.result(TAIL_RESULT) or Proposal()
-        return decided._replace(findings=damage_findings(context.view, analysis))
-
-    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Stage the logs without their damage; a segment that is moved to backup needs no staged file."""
-        from krepair.rewrite.damage import write_repaired_log
-
-        jobs: list[tuple[tuple[Staging, MendLog], RepairedLogItem]] = []
-        for staging in stagings:
-            logs = [change for change in staging.changes if isinstance(change, MendLog)]
-            if logs:
-                with staging.taking_problems():
-                    staging.folder.make_private_folders()
-                    jobs += [((staging, log), _staged_item(work, staging, log)) for log in logs]
-        for (staging, change), result in work.engine.each(write_repaired_log, jobs):
-            if isinstance(result, Failed):
-                staging.fails(result)
-            elif wrong := _not_as_planned(change, result):
-                staging.fails(Failed("changed", wrong))
-
-    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Yield the checks of applied changes.
-
-        A repaired log is read from end to end and compared with its backup; a segment moved to backup must be
-        absent from the log and present in the backup.
-        """
-        from krepair.rewrite.damage import VerifyRepairedLogItem, verify_repaired_log
-
-        made: dict[str, Change] = {}
-        for change in staging.changes:
-            if isinstance(change, SetAside):
-                yield gone(staging, change, change.names)
-                continue
-            assert isinstance(change, MendLog)
-            later = [base for base, _ in staging.listed.log_sizes if base > change.base_offset]
-            item = VerifyRepairedLogItem(
-                place=work.place(staging),
-                change=change,
-                interval_bytes=work.settings(staging).index_interval_bytes,
-                keep=staging.keep,
-                next_base=later[0] if later else -1,
-            )
-            yield SecondReading(change, MENDED, verify_repaired_log, (item,))
-            made |= {new.name: change for new in change.companions if new.name.endswith(".txnindex")}
-        yield from verify_transaction_indexes(work, staging, made)
-
-
-def _mended_item(
-    view: LogDir,
-    analysis: PartitionAnalysis,
-    base_offset: int,
-    size: int,
-    without: Ranges,
-    lost: Ranges,
-    *,
-    torn: bool,
-) -> RepairedLogItem:
-    """Return the work item that builds a segment's files without some ranges.
-
-    The item rebuilds the ``.txnindex`` too if the tail is torn, because fix ``index`` can never finish there. Fix
-    ``recovery`` alone reads no more than a start would, so it does not change a wrong ``.txnindex``.
-    """
-    from krepair.rewrite.damage import RepairedLogItem
-
-    return RepairedLogItem(
-        place=place_of(view, analysis.partition),
-        base_offset=base_offset,
-        size=size,
-        without=without,
-        lost=lost,
-        interval_bytes=analysis.settings.index_interval_bytes,
-        replayed=(
-            *(sized for sized in analysis.partition.log_sizes if sized[0] < base_offset),
-            (base_offset, without[0][0]),
-        )
-        if torn
-        else (),
-    )
-
-
-def _has_writers(analysis: PartitionAnalysis) -> bool:
-    """Return whether the logs or their transaction indexes may hold a transaction."""
-    indexes = any(segment.txn_index and segment.txn_index.size for segment in analysis.partition.segments)
-    return indexes or any(len(facts.summary.rows) for facts in analysis.segments)
-
-
-def _staged_item(work: Work, staging: Staging, change: MendLog) -> RepairedLogItem:
-    """Return the work item that builds and stages the files of a repaired segment."""
-    ranges = tuple((removed.start, removed.end) for removed in change.removed)
-    lost = tuple((removed.first_lost, removed.last_lost) for removed in change.removed)
-    torn = not all(removed.consent for removed in change.removed)
-    has_txn_index = any(new.name.endswith(".txnindex") for new in change.companions)
-    has_txn_index = has_txn_index and torn and TAIL.is_asked(work.plan.policy.fixes)
-    analysis, sizes = work.analysis(staging), (change.base_offset, change.size_before)
-    item = _mended_item(work.view, analysis, *sizes, ranges, lost, torn=has_txn_index)
-    return replace(item, target=staging.stage_folder, with_log=change.method == "excise", torn=torn)
-
-
-def _not_as_planned(change: MendLog, made: RepairedLogResult) -> str:
-    """Describe how the rebuilt files differ from the plan; return an empty string if they do not."""
-    companions = {
-        segment_name(change.base_offset, companion.suffix): companion
-        for companion in made.companions
-        if not companion.same
-    }
-    planned = {
-        companion.name: (companion.size_before, companion.size_after, companion.digest_after)
-        for companion in change.companions
-    }
-    rebuilt = {
-        name: (companion.size_before, companion.size_after, companion.digest_after)
-        for name, companion in companions.items()
-    }
-    log = (made.size, made.digest, made.digest_gone, made.last_offset)
-    if log != (change.size_after, change.digest_after, change.digest_removed, change.last_offset):
-        return f"{change.change_id}: the removed and remaining bytes are not those of the plan"
-    if planned != rebuilt:
-        return f"{change.change_id}: its rebuilt indexes differ from the plan"
-    return ""
-
-
-TAIL = Tail()
 
 
 def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
@@ -421,7 +254,7 @@ def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
     items = (
         (
             (analysis, cut),
-            _mended_item(
+            mended_item(
                 context.view,
                 analysis,
                 cut.log.base_offset,
@@ -459,16 +292,16 @@ def _choice(options: Options, analysis: PartitionAnalysis, damages: tuple[Damage
         TailLog(segment.base_offset, segment.log.size, segment.log.nlink)
         for segment in analysis.partition.segments
     ]
-    mode: TailMode = "broker" if TAIL.mode(options.fixes) == "broker" else "excise"
+    mode: TailMode = "broker" if "tail=broker" in options.fixes else "excise"
     return choose_cuts(damages, logs, frozenset(options.accepted_losses), mode)
 
 
-def _check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) -> None:
+def check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) -> None:
     """Raise ``UsageError`` for a consent to a skipped partition, with the reason and the fix that comes first."""
     for analysis in analyses:
         folder = analysis.partition.folder
         why = why_untouched(analysis.partition, analysis.settings)
-        mine = consents_of(TAIL.name, options.accepted_losses)
+        mine = consents_of("tail", options.accepted_losses)
         if why and any(parts_of_consent(text)[1] == folder for text in mine):
             raise UsageError(
                 f"--accept-data-loss: {folder}: its logs are not changed: {why}",
@@ -480,7 +313,7 @@ def _check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) ->
             )
 
 
-def _skipped_proposal(analysis: PartitionAnalysis, why: str) -> Proposal:
+def skipped_proposal(analysis: PartitionAnalysis, why: str) -> Proposal:
     """Return the note or the reason for a skipped partition, whose logs may still be damaged."""
     waiting = analysis_apart(analysis)
     if waiting is None or not any(facts.summary.damage for facts in waiting.segments):
@@ -581,3 +414,42 @@ def _set_aside(analysis: PartitionAnalysis, base_offset: int, cut: LogCut) -> Se
         reason=f"it lies behind the cut in {log_name(cause.base_offset)}",
         undo=KeepOriginal(),
     )
+
+
+def mended_item(
+    view: LogDir,
+    analysis: PartitionAnalysis,
+    base_offset: int,
+    size: int,
+    without: Ranges,
+    lost: Ranges,
+    *,
+    torn: bool,
+) -> RepairedLogItem:
+    """Return the work item that builds a segment's files without some ranges.
+
+    The item rebuilds the ``.txnindex`` too if the tail is torn, because fix ``index`` can never finish there. Fix
+    ``recovery`` alone reads no more than a start would, so it does not change a wrong ``.txnindex``.
+    """
+    from krepair.rewrite.damage import RepairedLogItem
+
+    return RepairedLogItem(
+        place=place_of(view, analysis.partition),
+        base_offset=base_offset,
+        size=size,
+        without=without,
+        lost=lost,
+        interval_bytes=analysis.settings.index_interval_bytes,
+        replayed=(
+            *(sized for sized in analysis.partition.log_sizes if sized[0] < base_offset),
+            (base_offset, without[0][0]),
+        )
+        if torn
+        else (),
+    )
+
+
+def _has_writers(analysis: PartitionAnalysis) -> bool:
+    """Return whether the logs or their transaction indexes may hold a transaction."""
+    indexes = any(segment.txn_index and segment.txn_index.size for segment in analysis.partition.segments)
+    return indexes or any(len(facts.summary.rows) for facts in analysis.segments)

@@ -1,0 +1,1 @@
+"""Fix ``tail``: torn tails are cut, and other damage is repaired by consent."""
