@@ -41,139 +41,47 @@ class Part(NamedTuple):
     """One part of the programme.
 
     Attributes:
-        name: name as typed.
-        module: name of the module, imported on demand.
+        name: name as typed, and of its module, which is imported on demand.
         about: one line for the table.
         seeds: number of seeds in a full run.
         on_disk: true if the file system matters, so that results are counted for each.
     """
 
     name: str
-    module: str
     about: str
-    seeds: int
-    on_disk: bool
+    seeds: int = 1
+    on_disk: bool = False
 
 
 PARTS: Final = (
-    Part("kills", "tools.torture.kills", "processes killed at a call that changes a file", 1, on_disk=True),
-    Part(
-        "failing_calls", "tools.torture.failing_calls", "calls that fail, or move too little", 1, on_disk=True
-    ),
+    Part("kills", "processes killed at a call that changes a file", on_disk=True),
+    Part("failing_calls", "calls that fail, or move too little", on_disk=True),
     Part(
         "two_plans",
-        "tools.torture.two_plans",
         "two plans of one log directory at once, with kills and failing calls in any order",
-        1,
         on_disk=True,
     ),
-    Part(
-        "power_loss",
-        "tools.torture.power_loss",
-        "power cuts, by a model of what is durable",
-        1,
-        on_disk=False,
-    ),
-    Part("loads", "tools.torture.loads", "trees of crashes loaded by Kafka's own classes", 1, on_disk=False),
-    Part(
-        "brokers",
-        "tools.torture.brokers",
-        "trees of power losses that real brokers start on",
-        1,
-        on_disk=False,
-    ),
+    Part("power_loss", "power cuts, by a model of what is durable"),
+    Part("loads", "trees of crashes loaded by Kafka's own classes"),
+    Part("brokers", "trees of power losses that real brokers start on"),
     Part(
         "clusters",
-        "tools.torture.clusters",
         "real clusters of three: random histories with krepair in them, and healthy ones compared",
-        2,
-        on_disk=False,
+        seeds=2,
     ),
-    Part(
-        "between",
-        "tools.torture.between",
-        "killed trees that real brokers serve, write to, clean and roll before the next verb",
-        1,
-        on_disk=False,
-    ),
-    Part(
-        "visits",
-        "tools.torture.visits",
-        "killed trees to which a broker or a person came before the next verb",
-        1,
-        on_disk=True,
-    ),
-    Part(
-        "bits",
-        "tools.torture.bits",
-        "bits flipped in plans, journals, staged and kept files",
-        1,
-        on_disk=False,
-    ),
-    Part(
-        "records",
-        "tools.torture.records",
-        "damaged journals, and the way out of them",
-        1,
-        on_disk=False,
-    ),
-    Part(
-        "crafted",
-        "tools.torture.crafted",
-        "crafted plans and journals, and folders with traps, also between look and use",
-        1,
-        on_disk=False,
-    ),
-    Part(
-        "surroundings",
-        "tools.torture.surroundings",
-        "disks that turn read-only, clocks, deleted topics, limits, two log directories",
-        1,
-        on_disk=False,
-    ),
-    Part(
-        "replicas",
-        "tools.torture.replicas",
-        "histories of made clusters with krepair in them",
-        1,
-        on_disk=False,
-    ),
-    Part(
-        "suites",
-        "tools.torture.suites",
-        "tests of which the gate takes a sample, with all that they can try",
-        1,
-        on_disk=False,
-    ),
-    Part(
-        "copies",
-        "tools.torture.copies",
-        "log directories that are copied after any step, then every verb",
-        1,
-        on_disk=True,
-    ),
-    Part(
-        "truths",
-        "tools.torture.truths",
-        "damaged partitions with a known truth, mended, and started by Kafka's own classes",
-        1,
-        on_disk=False,
-    ),
-    Part(
-        "kafka_tests",
-        "tools.torture.kafka_tests",
-        "folders of Kafka's own unit tests, against Kafka's own classes",
-        1,
-        on_disk=False,
-    ),
-    Part(
-        "mutants",
-        "tools.torture.mutants",
-        "mutations of the product that tests must notice",
-        1,
-        on_disk=False,
-    ),
-    Part("fuzz", "tools.torture.fuzz", "decoders fed with what coverage guides to", 1, on_disk=False),
+    Part("between", "killed trees that real brokers serve, write to, clean and roll before the next verb"),
+    Part("visits", "killed trees to which a broker or a person came before the next verb", on_disk=True),
+    Part("bits", "bits flipped in plans, journals, staged and kept files"),
+    Part("records", "damaged journals, and the way out of them"),
+    Part("crafted", "crafted plans and journals, and folders with traps, also between look and use"),
+    Part("surroundings", "disks that turn read-only, clocks, deleted topics, limits, two log directories"),
+    Part("replicas", "histories of made clusters with krepair in them"),
+    Part("suites", "tests of which the gate takes a sample, with all that they can try"),
+    Part("copies", "log directories that are copied after any step, then every verb", on_disk=True),
+    Part("truths", "damaged partitions with a known truth, mended, and started by Kafka's own classes"),
+    Part("kafka_tests", "folders of Kafka's own unit tests, against Kafka's own classes"),
+    Part("mutants", "mutations of the product that tests must notice"),
+    Part("fuzz", "decoders fed with what coverage guides to"),
 )
 
 
@@ -276,22 +184,13 @@ def file_system_of(path: Path) -> str:
     return {"ext2/ext3": "ext4"}.get(done.stdout.strip(), done.stdout.strip() or "unknown")
 
 
-def _load(part: Part) -> Module | None:
-    try:
-        return importlib.import_module(part.module)  # type: ignore[return-value]
-    except ModuleNotFoundError as error:
-        if error.name != part.module:
-            raise
-        return None
+def _load(part: Part) -> Module:
+    return importlib.import_module(f"tools.torture.{part.name}")  # type: ignore[return-value]
 
 
 def _run(part: Part, state: State, seeds: range, work: Path) -> None:
-    module = _load(part)
-    if module is None:
-        print(f"{part.name}: not built yet")
-        return
     print(f"{part.name}: {part.about}", flush=True)
-    module.run(seeds, work, state)
+    _load(part).run(seeds, work, state)
 
 
 def _folder_of(options: argparse.Namespace) -> Path:
@@ -301,11 +200,10 @@ def _folder_of(options: argparse.Namespace) -> Path:
 
 def _replay(parts: dict[str, Part], text: str, work: Path) -> int:
     name, _, case = text.partition(":")
-    module = _load(parts[name]) if name in parts else None
-    if module is None:
+    if name not in parts:
         print(f"{text}: {name!r} is no part; the parts are {', '.join(parts)}", file=sys.stderr)
         return 64
-    wrong = module.replay(case, work)
+    wrong = _load(parts[name]).replay(case, work)
     for each in wrong:
         print(each)
     print(f"{len(wrong)} wrong")
