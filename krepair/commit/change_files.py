@@ -24,10 +24,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from krepair.commit.by_disk import is_log_of_plan
 from krepair.commit.executor import ExecutionResult, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
+from krepair.commit.group import not_staged
 from krepair.commit.journal import Intent
 from krepair.commit.stepping import run
-from krepair.commit.steps import Becomes, SyncDir, files_back, forget_files, keep_files, swap_files
-from krepair.errors import KrepairError, StalePlanError
+from krepair.commit.steps import (
+    Becomes,
+    Names,
+    Step,
+    SyncDir,
+    files_back,
+    forget_files,
+    keep_files,
+    swap_files,
+)
+from krepair.errors import KrepairError, RefusedError, StalePlanError
 from krepair.formats.filenames import (
     LOG,
     FileKind,
@@ -82,6 +92,73 @@ def _places(folder: PartitionFolder, file: Becomes) -> Iterator[str]:
         yield folder.names.keep(file.name)
 
 
+class WholeFiles:
+    """Files of one change, identified by size, time and digest; the ``OwnFiles`` of its steps."""
+
+    def __init__(self, folder: PartitionFolder, files: Iterable[Becomes]) -> None:
+        self._folder = folder
+        self._files = {file.name: file for file in files}
+
+    def may_keep(self, name: str, kept: str) -> bool:
+        folder, file = self._folder, self._files[name]
+        if folder.holds(kept, file.old):
+            return False
+        if not folder.holds(name, file.old):
+            if file.new is not None and folder.holds(name, file.new):
+                raise RefusedError(f"{folder.at(kept)}: the original is not kept although it was replaced")
+            raise self._changed(name)
+        return True
+
+    def may_put(self, source: str, target: str) -> bool:
+        folder, file = self._folder, self._files[target]
+        if folder.holds(target, file.new):
+            return False
+        # An index that a broker rebuilt may be replaced, as long as the original is kept.
+        place = (
+            target if file.foreign != "goes" else folder.names.keep(target) if file.old is not None else ""
+        )
+        if place and not folder.holds(place, file.over or file.old):
+            raise self._changed(target)
+        if not folder.holds(source, file.new):
+            raise not_staged(folder, source)
+        return True
+
+    def may_take(self, name: str) -> bool:
+        if self._folder.state(name) is None:
+            return False
+        if not self._folder.holds(name, self._files[name].old):
+            raise self._changed(name)
+        return True
+
+    def may_restore(self, kept: str, name: str) -> bool:
+        folder, file = self._folder, self._files[name]
+        if folder.holds(name, file.old):
+            return False
+        self._check_not_foreign(file)
+        if not folder.holds(kept, file.old):
+            raise StalePlanError(
+                f"{folder.at(kept)}: the kept original is gone or changed, so the new file stays"
+            )
+        return True
+
+    def may_move_out(self, source: str, target: str) -> bool:
+        folder, file = self._folder, self._files[source]
+        if folder.state(source) is None or (file.foreign == "stays" and not folder.holds(source, file.new)):
+            return False
+        self._check_not_foreign(file)
+        return True
+
+    def _check_not_foreign(self, file: Becomes) -> None:
+        folder = self._folder
+        if file.foreign != "stops" or folder.state(file.name) is None:
+            return
+        if not any(known is not None and folder.holds(file.name, known) for known in (file.new, file.over)):
+            raise StalePlanError(f"{folder.at(file.name)}: was written since the plan was applied")
+
+    def _changed(self, name: str) -> StalePlanError:
+        return StalePlanError(f"{self._folder.at(name)}: changed while the apply was interrupted")
+
+
 class ChangeFiles(Executor):
     """Executor for whole files."""
 
@@ -103,12 +180,11 @@ class ChangeFiles(Executor):
         Raises:
             OSError: a folder could not be synced: none of the changes counts as done.
         """
-        names = folder.names
-        kept = _until_an_error(intents, lambda intent: run(folder, keep_files(becomes(intent), names)))
+        kept = _until_an_error(intents, lambda intent: run_files(folder, keep_files, becomes(intent)))
         if kept.error is not None:
             return ExecutionResult(0, kept.error)
-        run(folder, [SyncDir(names.keep())])
-        swapped = _until_an_error(intents, lambda intent: run(folder, swap_files(becomes(intent), names)))
+        run(folder, [SyncDir(folder.names.keep())])
+        swapped = _until_an_error(intents, lambda intent: run_files(folder, swap_files, becomes(intent)))
         run(folder, [SyncDir("")])
         return swapped
 
@@ -156,13 +232,22 @@ class ChangeFiles(Executor):
                 return
             files = becomes(intent)
             _check_segment(folder, files)
-            run(folder, files_back(files, folder.names))
+            run_files(folder, files_back, files)
 
         outcome = _until_an_error(intents, put_back)
         run(folder, [SyncDir("")])
         back = [name for intent in intents[: outcome.done] for name in intent.names]
         run(folder, forget_files(back, folder.names))
         return outcome
+
+
+def run_files(
+    folder: PartitionFolder,
+    steps_of: Callable[[Sequence[Becomes], Names], list[Step]],
+    files: Sequence[Becomes],
+) -> None:
+    """Carry out the steps that a function of ``steps`` returns for files of a change."""
+    run(folder, steps_of(files, folder.names), WholeFiles(folder, files))
 
 
 def _is_gone_by_others(folder: PartitionFolder, intent: Intent) -> bool:

@@ -11,26 +11,21 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from enum import Enum
 from typing import Final
 
 from msgspec.structs import replace
 
-from krepair.checks.parts import has_parts
-from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal, Order
-from krepair.commit.steps import CLEANED, Names, litter_names, staged_extensions
+from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, FileState, Journal, Order
+from krepair.commit.steps import Names
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import (
     FOLDER_SUFFIXES,
-    SEGMENT_SUFFIXES,
-    SWAP,
     parse_folder_name,
     partition_folder,
     private_folder,
     root_private_folder,
-    segment_name,
 )
 from krepair.logdir.fingerprint import digest_batches, digest_content
 from krepair.logdir.reading import kind_of
@@ -42,17 +37,6 @@ ROOT: Final = "."
 _Key = tuple[int, int, int]
 SYNCED_WHEN_OPENED: Final = 5
 """Number of folders that ``PartitionFolder.sync_all`` syncs in a partition that an earlier run has begun."""
-
-
-class Whereabouts(Enum):
-    """Place of the new ``.log`` of a group."""
-
-    STAGED = "staged"
-    CLEANED = "cleaned"
-    SWAP = "swap"
-    FINAL = "final"
-    OUT = "out"
-    GONE = "gone"
 
 
 class PartitionFolder:
@@ -81,11 +65,10 @@ class PartitionFolder:
         """Folders of a new work folder that is not durable yet, outer ones first."""
         self._was_made_here = False
         self._has_private_folders = False
-        self._originals: tuple[Intent, dict[str, FileState]] | None = None
         self._digests: dict[_Key, str] = {}
         self._fronts: dict[FileState, str] = {}
-        self._verified_logs: set[_Key] = set()
-        """Keys of new logs that this run has renamed out of ``stage/``, or has read."""
+        self._verified: set[_Key] = set()
+        """Keys of new files that this run has renamed out of ``stage/``, or has read."""
 
     def at(self, relative: str) -> str:
         """Return the absolute path of a path in the partition folder."""
@@ -138,7 +121,7 @@ class PartitionFolder:
         status = self.tree.status(self.at(relative))
         if status is not None:
             self._digests.pop(_key_of(status), None)
-            self._verified_logs.discard(_key_of(status))
+            self._verified.discard(_key_of(status))
 
     def file_names(self) -> list[str]:
         """Return the sorted names of everything in the partition folder except directories."""
@@ -284,66 +267,6 @@ class PartitionFolder:
 
     # -- which file is which
 
-    def is_original(self, group: Intent, name: str) -> bool:
-        """Return whether the partition folder has a group's original under its own name."""
-        if self._originals is None or self._originals[0] is not group:
-            self._originals = (group, {state.name: state for state in group.originals})
-        current = self.state(name)
-        original = self._originals[1].get(name)
-        if current is None or original is None:
-            return False
-        kept = self.names.keep(name)
-        if name not in group.copied and self.is_one_file(name, kept):
-            return True
-        if not self.holds(name, original):
-            return False
-        # A rebuilt index may be identical to a correct original, so content cannot tell them apart.
-        # Then the file here is the new index if the original is in ``keep/`` and ``stage/`` no longer has the new one.
-        new = next((made for made in group.made if name in (made.name, made.name + SWAP)), None)
-        is_identical = new is not None and replace(new, name=name) == original
-        if new is None or not is_identical or self.state(kept) is None:
-            return True
-        return self.state(self.names.stage(new.name)) is not None
-
-    def missing_logs(self, group: Intent) -> list[str]:
-        """Return the names of the original ``.log`` files that are not in their places."""
-        logs = [state.name for state in group.originals if state.name.endswith(".log")]
-        return [name for name in logs if not self.is_original(group, name)]
-
-    def whereabouts(self, group: Intent) -> Whereabouts:
-        """Return where the new ``.log`` is; a broker that started in between may have moved or removed it."""
-        log = group.log.name
-        places = {
-            self.names.stage(log): Whereabouts.STAGED,
-            log + CLEANED: Whereabouts.CLEANED,
-            log + SWAP: Whereabouts.SWAP,
-            log: Whereabouts.FINAL,
-            self.names.out(log): Whereabouts.OUT,
-        }
-        return next(
-            (where for path, where in places.items() if self._is_new_log(path, group)), Whereabouts.GONE
-        )
-
-    def is_committed(self, group: Intent) -> bool:
-        """Return whether an apply of the group has committed, by the order of renames in the group's intent."""
-        where = self.whereabouts(group)
-        if where is not Whereabouts.SWAP:
-            return where is Whereabouts.FINAL
-        if group.order == "P1":
-            return True
-        last = segment_name(group.base_offset, staged_extensions(group)[-1])
-        return self.state(self.names.stage(last)) is None and self.state(last + CLEANED) is None
-
-    def staged_are_there(self, group: Intent) -> bool:
-        """Return whether each staged file still exists under one of its names; a start removes ``.cleaned`` files."""
-        return all(
-            any(
-                self.holds(path, merged)
-                for path in (self.names.stage(merged.name), merged.name + CLEANED, merged.name + SWAP)
-            )
-            for merged in group.made
-        )
-
     def holds(self, relative: str, known: FileState | None) -> bool:
         """Return whether a path holds a known file, whatever the file's name; for None, whether the path is free.
 
@@ -379,31 +302,18 @@ class PartitionFolder:
         status, beside = self._status(one), self._status(other)
         return status is not None and beside is not None and os.path.samestat(status, beside)
 
-    def _is_new_log(self, path: str, group: Intent) -> bool:
-        """Return whether a path holds the new log of a group.
+    def is_verified(self, relative: str, judge: Callable[[], bool]) -> bool:
+        """Return whether this run has renamed a file out of ``stage/``, or whether it is right; each is judged once.
 
-        A broker's cleaner also writes ``.cleaned`` and ``.swap`` logs, with the same modification time. So the content
-        of such a file is read, unless this run put the file there. Another plan, or a cleaner that finds nothing to
-        clean, may write an identical log. Such a log is not the group's new log while the group's new log is still in
-        ``stage/``, or already has its final name.
+        Raises:
+            OSError: the file could not be read.
         """
-        new, status = group.log, self._status(path)
-        if status is None or not path.endswith((CLEANED, SWAP)):
-            return self.holds(path, new)
-        staged, key = self.names.stage(new.name), _key_of(status)
-        if self.state(staged) is not None and not self.is_one_file(staged, path):
+        status = self._status(relative)
+        if status is None:
             return False
-        if self.holds(new.name, new) and not self.is_original(group, new.name):
-            return False
-        if not group.parts:
-            return self.holds(path, new)
-        if (
-            key not in self._verified_logs
-            and status.st_size == new.size
-            and has_parts(self.at(path), group.parts, self.tree)
-        ):
-            self._verified_logs.add(key)
-        return key in self._verified_logs
+        if _key_of(status) not in self._verified and judge():
+            self._verified.add(_key_of(status))
+        return _key_of(status) in self._verified
 
     # -- operations of which steps consist
 
@@ -433,15 +343,9 @@ class PartitionFolder:
         self._forget(target)
         status = self._status(source)
         if status is not None and source.startswith(self.names.stage()):
-            self._verified_logs.add(_key_of(status))
+            self._verified.add(_key_of(status))
         self.disk.rename(self.at(source), self.at(target))
         self.changed(source, target)
-
-    def put_over(self, source: str, target: str) -> None:
-        """Rename a file over another one; only the target's folder has to be synced afterwards."""
-        self._forget(target)
-        self.disk.rename(self.at(source), self.at(target))
-        self.changed(target)
 
     def give(self, source: str, target: str, via: str = "") -> None:
         """Give a file a second name by a link, or by a copy that is renamed from ``via`` once it is complete."""
@@ -452,42 +356,6 @@ class PartitionFolder:
         else:
             self.disk.link(self.at(source), self.at(target))
             self.changed(target)
-
-    def check_log(self, path: str, group: Intent) -> None:
-        """Check that a ``.log``, if it exists, is an original of the group or its new log.
-
-        Raises:
-            StalePlanError: another program wrote this log.
-        """
-        current = self.state(path)
-        if (
-            current is None
-            or "/" in path
-            or not path.removesuffix(SWAP).removesuffix(CLEANED).endswith(".log")
-        ):
-            return
-        if not self.is_original(group, path) and not self._is_new_log(path, group):
-            raise StalePlanError(
-                f"{self.at(path)}: expected the original, or the file that this plan made ({group.log.size} "
-                f"bytes); found another one ({current.size} bytes): it was written since"
-            )
-
-    def litter(self, group: Intent) -> list[str]:
-        """Return the existing ``.swap`` and ``.cleaned`` files of a group, without those of other programs.
-
-        The ``.log.swap`` or ``.log.cleaned`` shows whose files they are: krepair's has the content of the group's new
-        log. A broker that was stopped while it cleaned leaves its own log, with the indexes beside it.
-        """
-        log = group.log.name
-        foreign = tuple(
-            suffix for suffix in (CLEANED, SWAP) if self.is_of_another_program(log + suffix, group)
-        )
-        names = [name for name in litter_names(group) if self.state(name) is not None]
-        return [name for name in names if not name.endswith(foreign)]
-
-    def is_of_another_program(self, path: str, group: Intent) -> bool:
-        """Return whether a ``.log.swap`` or ``.log.cleaned`` exists that is not the new log of a group."""
-        return self.state(path) is not None and not self._is_new_log(path, group)
 
     def written_since(self, name: str) -> StalePlanError:
         """Return the refusal to undo the change of a file that another program changed or removed since apply."""
@@ -501,59 +369,6 @@ class PartitionFolder:
             "that plan, or undo it, first; without a plan start the broker and stop it: it completes the swap",
             next_command=Next.of("undo", self.log_dir),
         )
-
-    def remove_litter(self, group: Intent) -> None:
-        """Remove the ``.swap``, ``.cleaned`` and ``.deleted`` files that a stopped broker left of a group's files.
-
-        After an upgrade a broker since 3.0 would rename such an index swap over a good index.
-        """
-        for name in self.litter(group):
-            self.remove(name)
-        self.remove_set_aside(group)
-
-    def remove_set_aside(self, group: Intent) -> None:
-        """Remove the ``.deleted`` names that a broker gave to originals, where another name keeps the original."""
-        for original in group.originals:
-            aside = f"{original.name}.deleted"
-            if original.name in group.copied or self.state(aside) is None:
-                continue
-            # A run that was killed while it linked the originals into ``keep/`` has not linked all of them.
-            places = [
-                path for path in (original.name, self.names.keep(original.name)) if self.holds(path, original)
-            ]
-            if any(self.is_one_file(aside, path) for path in places) or (
-                places and self.holds(aside, original)
-            ):
-                self.remove(aside)
-        self.sync("")
-
-    def check_logs(self, group: Intent) -> None:
-        """Check that every ``.log`` under a name of the group is an original or the new one.
-
-        Raises:
-            StalePlanError: another program wrote one of them; the message names it.
-        """
-        for base_offset in group.sources:
-            for suffix in ("", SWAP, CLEANED):
-                self.check_log(segment_name(base_offset, ".log") + suffix, group)
-
-    def check_finished(self, group: Intent) -> None:
-        """Check that the files of the new segment have their final names, and that no replaced file exists.
-
-        Raises:
-            StalePlanError: a new file is missing, or a replaced one exists; the message names it.
-        """
-        for merged in group.made:
-            current = self.state(merged.name)
-            if current is None and (merged.size or not merged.name.endswith(".txnindex")):
-                raise StalePlanError(
-                    f"{self.at(merged.name)}: is gone: removed by a broker started in between"
-                )
-        self.check_log(group.log.name, group)
-        finals = {segment_name(group.base_offset, extension) for extension in SEGMENT_SUFFIXES}
-        for original in group.originals:
-            if original.name not in finals and self.state(original.name) is not None:
-                raise StalePlanError(f"{self.at(original.name)}: was written since the plan was made")
 
 
 class RootFolder(PartitionFolder):

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from krepair.commit.change_files import all_at_hand, kept_files
+from krepair.commit.change_files import WholeFiles, all_at_hand, kept_files
 from krepair.commit.executor import ExecutionResult, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import COPY_NAME, FileState, Intent, LostBytes
@@ -84,7 +84,11 @@ class MendLogs(Executor):
             raise StalePlanError(
                 f"{folder.at(intent.originals[0].name)}: changed while the apply was interrupted"
             )
-        run(folder, _mending_steps(intent, folder.names, mended=mended))
+        run(
+            folder,
+            _mending_steps(intent, folder.names, mended=mended),
+            WholeFiles(folder, _files(intent)),
+        )
         if is_cut(intent):
             _cut(folder, intent, mended=mended)
         return ExecutionResult(1)
@@ -124,15 +128,16 @@ class MendLogs(Executor):
             OSError: a call failed.
         """
         [intent], names = intents, folder.names
+        files = WholeFiles(folder, _files(intent))
         _check_can_come_back(folder, intent, was_mended=committed)
         if is_cut(intent):
             _give_bytes_back(folder, intent, was_mended=committed)
         else:
-            run(folder, _steps_to_the_old_log(folder, intent))
+            run(folder, _steps_to_the_old_log(folder, intent), files)
         back = [step for file in _companions(intent) for step in files_back([file], names)]
         forget = forget_files([*intent.names, intent.originals[0].name + CUT], names)
         fronts = [Remove(names.out(name + FRONT)) for name in intent.names]
-        run(folder, [*back, SyncDir(""), *forget, *fronts])
+        run(folder, [*back, SyncDir(""), *forget, *fronts], files)
         return ExecutionResult(1)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:

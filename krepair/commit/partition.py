@@ -30,6 +30,7 @@ from krepair.commit.by_disk import has_more, logs_made, telling
 from krepair.commit.executor import ExecutionResult
 from krepair.commit.fence import Fence, Point, Watch
 from krepair.commit.folder import ROOT, PartitionFolder
+from krepair.commit.group import Group
 from krepair.commit.guards import Guards
 from krepair.commit.journal import Done, FolderListing, Freed, Intent, Journal, Step, Undo
 from krepair.commit.listing import marker_of, take_listing
@@ -37,7 +38,7 @@ from krepair.commit.mend import cut_names
 from krepair.commit.purge import remove_private_folder
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
 from krepair.commit.stepping import run
-from krepair.commit.steps import Remove, forget_files, take_out_snapshots
+from krepair.commit.steps import Remove, Take, forget_files, synced
 from krepair.commit.unrecorded import check_all_recorded, check_nothing_kept
 from krepair.commit.visited import Answer, ask, check_evidence
 from krepair.durable.writing_error import WritingError
@@ -263,8 +264,9 @@ class _Run:
             intent = self.journal.intents[change_id]
             if executor_of(intent).fenced and self.journal.states[change_id] == "committing":
                 before = self.folder.file_names()
-                run(self.folder, take_out_snapshots(intent), intent)
-                self.folder.remove_litter(intent)
+                group = Group(self.folder, intent)
+                run(self.folder, synced([Take(name) for name in intent.snapshots]), group)
+                group.remove_litter()
                 self.guards.taken_back += [change_id] if self.folder.file_names() != before else []
             elif self.journal.states[change_id] == "undoing":  # another program restored the new files
                 run(self.folder, [Remove(self.folder.names.out(made.name)) for made in intent.made])

@@ -6,35 +6,25 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from krepair.commit.executor import ExecutionResult, Executor, KeptFile
-from krepair.commit.folder import PartitionFolder, Whereabouts
-from krepair.commit.journal import FileState, Intent, Order
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.group import Group, Whereabouts
+from krepair.commit.journal import FileState, Intent
 from krepair.commit.stepping import run
 from krepair.commit.steps import (
     CLEANED,
-    Keep,
-    Names,
-    PutOver,
     Step,
-    SyncDir,
-    back_steps,
+    backwards,
     commit_steps,
-    finish_steps,
+    extensions_to_undo,
     forget_steps,
     keep_steps,
-    moved,
-    pending_indexes,
-    roll_back_steps,
-    undo_steps,
+    replace_steps,
+    staged_extensions,
+    synced,
+    waiting_steps,
 )
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import (
-    INDEX_SUFFIXES,
-    SWAP,
-    FileKind,
-    NameState,
-    parse_file_name,
-    segment_name,
-)
+from krepair.formats.filenames import LOG, SWAP, FileKind, NameState, parse_file_name
 from krepair.plan.changes import CompleteSwap, RewriteSegments
 from krepair.plan.model import FileFingerprint
 
@@ -56,24 +46,73 @@ class _OfGroup(Executor):
             OSError: a call failed; run it again.
         """
         [intent] = intents
+        group, made = Group(folder, intent), staged_extensions(intent)
+        order, names = folder.order or intent.order, folder.names
         if not self.is_committed(folder, intent):
-            run(folder, self._steps_to_commit(folder, intent), intent)
-        run(folder, finish_steps(intent, folder.names, folder.order or intent.order), intent)
-        folder.remove_litter(intent)
-        folder.check_finished(intent)
+            run(folder, self._steps_to_commit(folder, intent), group)
+        steps = [*waiting_steps(intent, names, order, made), *replace_steps(intent, names, order, made)]
+        run(folder, synced(steps), group)
+        group.remove_litter()
+        group.check_replaced()
         return ExecutionResult(1)
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check that the new segment is unchanged, the originals are kept, and no broker would delete the swap."""
-        check_group_undo(folder, intent, state)
+        """Check that the new segment is unchanged, the originals are kept, and no broker would delete the swap.
+
+        An undo that was begun is resumed even if a broker's cleaner left a ``.cleaned``: no other state would be
+        better. So is one that the journal does not mention: the steps are the same from any state.
+        """
+        group = Group(folder, intent)
+        where = group.whereabouts()
+        if where is Whereabouts.FINAL and state != "undoing":
+            _check_no_cleaner(folder, intent)
+        group.check_logs()
+        if where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}:
+            raise folder.written_since(intent.log.name)
+        for path, original, _ in self.kept(folder, intent):
+            current = folder.state(path)
+            # Opening an index may change its time, never its size; a log with the original's size and time was not cut.
+            exact = original.name.endswith(LOG)
+            if (
+                current is None
+                or current.size != original.size
+                or (exact and current.mtime_ns != original.mtime_ns)
+            ):
+                raise StalePlanError(
+                    f"{folder.at(path)}: is not the original of {original.size} bytes that was kept"
+                )
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an undo has begun: a source's ``.log`` is in its place, or the new segment lost its name."""
-        return is_group_back(folder, intent)
+        """Return whether an undo has begun: an original snapshot or ``.log`` is back, or a new file lost its name.
+
+        Snapshots are restored first. While the new ``.log`` has its final name, it is not compared with the original of
+        that name: an original that is kept as a copy is identified only by size and time.
+        """
+        group = Group(folder, intent)
+        where = group.whereabouts()
+        if where in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}:
+            return True
+        # The log is left out: a cleaner with nothing to clean may have left an identical one, see ``whereabouts``.
+        leaving = (
+            (path, made)
+            for made in intent.made
+            if made != intent.log
+            for path in (made.name + SWAP, made.name + CLEANED, folder.names.out(made.name))
+        )
+        if any(folder.holds(path, made) for path, made in leaving):
+            return True
+        logs = [state.name for state in intent.originals if state.name.endswith(LOG)]
+        new = intent.log.name if where is Whereabouts.FINAL else ""
+        return any(group.is_original(name) for name in (*intent.snapshots, *logs) if name != new)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
-        """Return the backups of the sources' files and of the removed snapshots."""
-        return kept_of_group(folder, intent)
+        """Return the backups of the originals that are not in their places."""
+        group = Group(folder, intent)
+        return [
+            KeptFile(folder.names.keep(original.name), original)
+            for original in intent.originals
+            if not group.is_original(original.name)
+        ]
 
 
 class SwapGroups(_OfGroup):
@@ -81,7 +120,7 @@ class SwapGroups(_OfGroup):
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether an apply of the group has committed, by the order of renames in the group's intent."""
-        return folder.is_committed(intent)
+        return Group(folder, intent).is_committed()
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether an interrupted swap is committed, or has its staged files and no broker would delete it.
@@ -89,17 +128,22 @@ class SwapGroups(_OfGroup):
         Raises:
             StalePlanError: an original changed in between.
         """
-        if folder.is_committed(intent):
+        group = Group(folder, intent)
+        if group.is_committed():
             return True
-        _check_originals(folder, intent)
-        return folder.staged_are_there(intent) and not _is_void(folder, intent)
+        for original in intent.originals:
+            if not folder.holds(original.name, original):
+                raise StalePlanError(f"{folder.at(original.name)}: changed while the apply was interrupted")
+        return group.staged_are_there() and not _is_void(folder, intent)
 
     def _steps_to_commit(self, folder: PartitionFolder, intent: Intent) -> list[Step]:
-        return [*keep_steps(intent, folder.names), *commit_steps(intent, folder.names)]
+        names, made = folder.names, staged_extensions(intent)
+        keeps = keep_steps(intent, names, [original.name for original in intent.originals])
+        return [*keeps, *synced(commit_steps(intent, names, intent.order, made))]
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Check as the base class does, unless all originals are restored already."""
-        if not _is_undone(folder, intent):
+        if not _is_undone(Group(folder, intent)):
             super().check_undo(folder, intent, state)
 
     def go_back(
@@ -113,30 +157,37 @@ class SwapGroups(_OfGroup):
             OSError: a call failed.
         """
         [intent], names = intents, folder.names
+        group = Group(folder, intent)
         if not committed:
-            _check_swap_is_of_group(folder, intent)
-            lost = folder.missing_logs(intent)
-            # While the new log is in stage/, krepair has not removed the original: a broker has deleted it.
-            if lost and folder.whereabouts(intent) is not Whereabouts.STAGED:
-                raise StalePlanError(
-                    f"{folder.at(lost[0])}: is gone, and the new segment did not take its place"
-                )
-            run(folder, roll_back_steps(intent, names), intent)
-        elif not _is_undone(folder, intent):
-            run(folder, undo_steps(intent, names, folder.order or intent.order), intent)
-        folder.remove_litter(intent)
+            self._roll_back(folder, intent, group)
+        elif not _is_undone(group):
+            order = folder.order or intent.order
+            steps = [
+                step
+                for of in (commit_steps, replace_steps)
+                for step in of(intent, names, order, extensions_to_undo(order))
+            ]
+            run(folder, synced(backwards(steps, intent, names)), group)
+        group.remove_litter()
         if committed:
-            missing = folder.missing_logs(intent)
+            missing = group.missing_logs()
             if missing:
                 raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
-            run(folder, forget_steps(intent, names), intent)
+            run(folder, forget_steps(intent, names))
         return ExecutionResult(1)
 
-
-def _check_originals(folder: PartitionFolder, intent: Intent) -> None:
-    for original in intent.originals:
-        if not folder.holds(original.name, original):
-            raise StalePlanError(f"{folder.at(original.name)}: changed while the apply was interrupted")
+    def _roll_back(self, folder: PartitionFolder, intent: Intent, group: Group) -> None:
+        """Move the new files back to ``stage/`` before the commit, and empty ``keep/``."""
+        names, steps = folder.names, list[Step]()
+        _check_swap_is_of_group(folder, intent)
+        lost = group.missing_logs()
+        # While the new log is in stage/, krepair has not removed the original: a broker has deleted it.
+        if lost and group.whereabouts() is not Whereabouts.STAGED:
+            raise StalePlanError(f"{folder.at(lost[0])}: is gone, and the new segment did not take its place")
+        if intent.order == "P2":  # the one rename of P1 commits
+            done = commit_steps(intent, names, intent.order, staged_extensions(intent))
+            steps = backwards(done, intent, names, committed=False)
+        run(folder, [*synced(steps), *forget_steps(intent, names)], group)
 
 
 def _is_void(folder: PartitionFolder, intent: Intent) -> bool:
@@ -148,28 +199,28 @@ def _is_void(folder: PartitionFolder, intent: Intent) -> bool:
     return bool(_cleaned_of_a_broker(folder, intent, intent.base_offset - (intent.order == "P2")))
 
 
-def _cleaned_of_a_broker(folder: PartitionFolder, group: Intent, highest: int) -> str:
+def _cleaned_of_a_broker(folder: PartitionFolder, intent: Intent, highest: int) -> str:
     """Return another program's ``.cleaned`` that makes every broker delete a swap of a group; empty if there is none.
 
     Args:
-        group: intent of the group.
+        intent: intent of the group.
         highest: highest base offset at which no ``.cleaned`` is the plan's; above, the log's content decides.
     """
-    log = segment_name(group.base_offset, ".log") + CLEANED
-    if folder.is_of_another_program(log, group):
+    log = intent.log.name + CLEANED
+    if Group(folder, intent).is_of_another_program(log):
         return log
     names = map(parse_file_name, folder.file_names())
     cleaned = (name for name in names if name.state is NameState.CLEANED)
     return next((name.name for name in cleaned if (name.base_offset or 0) <= highest), "")
 
 
-def _check_no_cleaner(folder: PartitionFolder, group: Intent) -> None:
+def _check_no_cleaner(folder: PartitionFolder, intent: Intent) -> None:
     """Check, before an undo begins, that no broker's cleaner left a ``.cleaned``: a start would delete the undo's swap.
 
     Raises:
         StalePlanError: there is such a file.
     """
-    cleaned = _cleaned_of_a_broker(folder, group, group.base_offset - 1)
+    cleaned = _cleaned_of_a_broker(folder, intent, intent.base_offset - 1)
     if cleaned:
         raise StalePlanError(
             f"{folder.at(cleaned)}: a broker's cleaner was stopped here, and a broker deletes every swap at or above "
@@ -203,74 +254,9 @@ def check_nothing_between(
             )
 
 
-def is_group_back(folder: PartitionFolder, group: Intent) -> bool:
-    """Return whether an original snapshot or ``.log`` is in its place, or a new file lost its final name.
-
-    Snapshots are restored first. While the new ``.log`` has its final name, it is not compared with the original of
-    that name: an original that is kept as a copy is identified only by size and time.
-    """
-    where = folder.whereabouts(group)
-    if where in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}:
-        return True
-    # The log is left out: a cleaner with nothing to clean may have left an identical one, see ``whereabouts``.
-    leaving = (
-        (path, made)
-        for made in group.made
-        if made != group.log
-        for path in (made.name + SWAP, made.name + CLEANED, folder.names.out(made.name))
-    )
-    if any(folder.holds(path, made) for path, made in leaving):
-        return True
-    logs = [state.name for state in group.originals if state.name.endswith(".log")]
-    new = segment_name(group.base_offset, ".log") if where is Whereabouts.FINAL else ""
-    return any(folder.is_original(group, name) for name in (*group.snapshots, *logs) if name != new)
-
-
-def _is_undone(folder: PartitionFolder, group: Intent) -> bool:
-    gone = folder.whereabouts(group) in {Whereabouts.OUT, Whereabouts.GONE}
-    return gone and not folder.missing_logs(group)
-
-
-def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None:
-    """Check before the first step of an undo that the new segment is unchanged and all originals are kept.
-
-    An undo that was begun is resumed even if a broker's cleaner left a ``.cleaned``: no other state would be better.
-
-    Args:
-        state: state of the change, see ``Executor.check_undo``.
-
-    Raises:
-        StalePlanError: the new segment was written since, an original is not kept, or a broker would delete the swap.
-    """
-    where = folder.whereabouts(group)
-    if where is Whereabouts.FINAL and state != "undoing":
-        _check_no_cleaner(folder, group)
-    folder.check_logs(group)
-    # An undo that the journal does not mention may be resumed, too: the steps are the same from any state.
-    if where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}:
-        log = segment_name(group.base_offset, ".log")
-        raise folder.written_since(log)
-    for kept in kept_of_group(folder, group):
-        original, current = kept.original, folder.state(kept.path)
-        # Opening an index may change its time, never its size; a log with the original's size and time was not cut.
-        exact = original.name.endswith(".log")
-        if (
-            current is None
-            or current.size != original.size
-            or (exact and current.mtime_ns != original.mtime_ns)
-        ):
-            raise StalePlanError(
-                f"{folder.at(kept.path)}: is not the original of {original.size} bytes that was kept"
-            )
-
-
-def kept_of_group(folder: PartitionFolder, group: Intent) -> list[KeptFile]:
-    """Return the backups of a group's originals that are not in their places."""
-    return [
-        KeptFile(folder.names.keep(original.name), original)
-        for original in group.originals
-        if not folder.is_original(group, original.name)
-    ]
+def _is_undone(group: Group) -> bool:
+    gone = group.whereabouts() in {Whereabouts.OUT, Whereabouts.GONE}
+    return gone and not group.missing_logs()
 
 
 def _check_swap_is_of_group(folder: PartitionFolder, intent: Intent) -> None:
@@ -282,9 +268,9 @@ def _check_swap_is_of_group(folder: PartitionFolder, intent: Intent) -> None:
     Raises:
         StalePlanError: the swap belongs to another program or plan.
     """
-    swap = segment_name(intent.base_offset, ".log") + SWAP
+    swap = intent.log.name + SWAP
     try:
-        folder.check_log(swap, intent)
+        Group(folder, intent).check_log(swap)
     except StalePlanError as error:
         raise folder.swap_of_others(swap) from error
 
@@ -303,7 +289,7 @@ class FinishSwaps(_OfGroup):
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether the swap became the segment; a broker that started in between does the same."""
-        return folder.whereabouts(intent) is Whereabouts.FINAL
+        return Group(folder, intent).whereabouts() is Whereabouts.FINAL
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether an interrupted completion has all its staged indexes.
@@ -311,11 +297,11 @@ class FinishSwaps(_OfGroup):
         Raises:
             StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
         """
-        where = folder.whereabouts(intent)
+        where = Group(folder, intent).whereabouts()
         if where is Whereabouts.FINAL:
             return True
         if where is not Whereabouts.SWAP:
-            log = segment_name(intent.base_offset, ".log") + SWAP
+            log = intent.log.name + SWAP
             raise StalePlanError(f"{folder.at(log)}: is gone, and so is the segment that it was to become")
         return all(
             any(
@@ -326,12 +312,9 @@ class FinishSwaps(_OfGroup):
         )
 
     def _steps_to_commit(self, folder: PartitionFolder, intent: Intent) -> list[Step]:
-        names = folder.names
-        in_place = [original for original in intent.originals if not _is_kept(folder, intent, original)]
-        keeps = [
-            Keep(original.name, names.keep(original.name), names.out(original.name)) for original in in_place
-        ]
-        return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
+        group = Group(folder, intent)
+        in_place = [state.name for state in intent.originals if not _is_kept(folder, group, state)]
+        return keep_steps(intent, folder.names, in_place)
 
     def go_back(
         self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
@@ -342,30 +325,23 @@ class FinishSwaps(_OfGroup):
             StalePlanError: a file is neither an original nor one of krepair's own.
             OSError: a call failed; run it again.
         """
-        [intent] = intents
-        run(folder, restoring_steps(intent, folder.names, folder.order or intent.order), intent)
-        folder.remove_set_aside(intent)
-        originals = [original.name for original in intent.originals]
-        missing = [name for name in originals if not folder.is_original(intent, name)]
+        [intent], names = intents, folder.names
+        group, order = Group(folder, intent), folder.order or intent.order
+        steps = [
+            step
+            for of in (waiting_steps, replace_steps)
+            for step in of(intent, names, order, extensions_to_undo(order))
+        ]
+        run(folder, synced(backwards(steps, intent, names)), group)
+        group.remove_set_aside()
+        missing = [original.name for original in intent.originals if not group.is_original(original.name)]
         if missing:
             raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
-        run(folder, forget_steps(intent, folder.names), intent)
+        run(folder, forget_steps(intent, names))
         return ExecutionResult(1)
 
 
-def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> bool:
+def _is_kept(folder: PartitionFolder, group: Group, original: FileState) -> bool:
     """Return whether an interrupted run has already removed an original from its place and kept it."""
     kept = folder.state(folder.names.keep(original.name))
-    return kept is not None and kept.size == original.size and not folder.is_original(group, original.name)
-
-
-def restoring_steps(group: Intent, names: Names, order: Order) -> list[Step]:
-    """Return the steps that turn the new segment into the pending swap again."""
-    pending = pending_indexes(group)
-    indexes = [segment_name(group.base_offset, extension) for extension in INDEX_SUFFIXES]
-    over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]
-    steps = [*back_steps(group, names, order), *over, SyncDir("")]
-    for name in indexes if order == "P2" else ():
-        if name + SWAP not in pending:
-            steps += moved(name + SWAP, names.out(name))
-    return steps
+    return kept is not None and kept.size == original.size and not group.is_original(original.name)

@@ -1,14 +1,15 @@
-"""Steps of commit and undo as values: renames, links, removals and syncs, in their order.
+"""Steps of apply and undo as values, in their order.
 
-These functions are pure; ``krepair.commit.stepping`` carries the steps out. Every kind of change consists of them,
-except for the cut of a log in place.
+There are five kinds, each with one that reverses it: ``Keep`` (``Remove``), ``Put`` (``MoveOut``), ``Take``
+(``Restore``); beside them ``SyncDir``, and ``PutFront`` for an index whose log loses bytes. So the steps of an undo are
+those of the apply backwards (``backwards``), and each of its states is one of apply's. These functions are pure;
+``krepair.commit.stepping`` carries the steps out. Every kind of change consists of them, except for the cut of a log in
+place.
 
 For a group of segments the order depends on the broker's version. Each order was tested at every rename with the
-loaders of 2.2.1, 2.3.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1``/``U1`` is right up
-to 2.8, and everywhere under the fence; ``P2``/``U2`` is right from 3.0. Undo does the steps of apply backwards, so each
-of its states is one of apply's.
-
-For other files there is one order: ``keep_files``, ``swap_files``; for an undo ``files_back``, ``forget_files``.
+loaders of 2.2.1, 2.3.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1`` is right up to 2.8,
+and everywhere under the fence; ``P2`` is right from 3.0. For other files there is one order: ``keep_files``,
+``swap_files``; for an undo ``files_back``, ``forget_files``.
 
 Paths are relative to the partition folder; ``""`` is the partition folder itself.
 """
@@ -19,46 +20,64 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from krepair.commit.journal import FileState, Intent, Order
-from krepair.formats.filenames import INDEX_SUFFIXES, LOG, SEGMENT_SUFFIXES, SWAP, segment_name
+from krepair.formats.filenames import LOG, SEGMENT_SUFFIXES, SWAP, segment_name
 
 CLEANED = ".cleaned"
 
 
-class Rename(NamedTuple):
-    """Step that renames one of krepair's own files, never an original, to the target."""
-
-    source: str
-    target: str
-
-
 class Keep(NamedTuple):
-    """Step that secures an original in ``keep/``: a hard link, or a real copy by way of ``via``."""
+    """Step that secures an original in ``keep/``: by a hard link, or by a copy that is made at ``via``."""
 
-    source: str
+    name: str
+    kept: str
+    via: str = ""
+
+
+class Put(NamedTuple):
+    """Step that gives a new file its next name; the file is at the first of the sources that exists."""
+
+    sources: tuple[str, ...]
     target: str
-    via: str
 
 
-class PutBack(NamedTuple):
-    """Step that gives an original its name again: a hard link of the kept one, or a real copy by way of ``via``."""
-
-    source: str
-    target: str
-    via: str
-
-
-class PutOver(NamedTuple):
-    """Step that renames an original over krepair's file of the same name, so that the name is never free."""
-
-    source: str
-    target: str
-    via: str
-
-
-class Unlink(NamedTuple):
+class Take(NamedTuple):
     """Step that removes an original, which is kept, from the partition folder."""
 
-    path: str
+    name: str
+
+
+class Restore(NamedTuple):
+    """Step that gives a kept original its name again.
+
+    Attributes:
+        kept: path of the backup.
+        name: name of the original.
+        how: ``moved``: the backup is renamed over what has the name; ``linked``: the backup stays; ``copied``: it
+            stays, and the copy is made at ``via``; ``over``: it stays, and a link that is made at ``via`` is renamed
+            over what has the name, so that the name is never free.
+        via: path where the second name is made first.
+    """
+
+    kept: str
+    name: str
+    how: Literal["moved", "linked", "copied", "over"] = "moved"
+    via: str = ""
+
+
+class MoveOut(NamedTuple):
+    """Step that takes the name of a new file away: the file gets the name before it, or goes to ``out/``."""
+
+    sources: tuple[str, ...]
+    target: str
+
+
+class PutFront(NamedTuple):
+    """Step that puts the first ``size`` bytes of ``source`` in the place of a file, by way of ``via``."""
+
+    name: str
+    source: str
+    via: str
+    size: int
 
 
 class Remove(NamedTuple):
@@ -71,6 +90,9 @@ class SyncDir(NamedTuple):
     """Step that syncs a folder."""
 
     path: str
+
+
+Step = Keep | Put | Take | Restore | MoveOut | PutFront | Remove | SyncDir
 
 
 class Becomes(NamedTuple):
@@ -91,67 +113,6 @@ class Becomes(NamedTuple):
     new: FileState | None
     over: FileState | None = None
     foreign: Literal["stops", "goes", "stays"] = "stops"
-
-
-class KeepOld(NamedTuple):
-    """Step that links the original of a file into ``keep/``."""
-
-    file: Becomes
-    kept: str
-
-
-class PutNew(NamedTuple):
-    """Step that renames the staged file over the original, which is kept."""
-
-    file: Becomes
-    staged: str
-    kept: str
-
-
-class PutFront(NamedTuple):
-    """Step that puts the first ``size`` bytes of ``source`` in the place of a file, by way of ``via``."""
-
-    name: str
-    source: str
-    via: str
-    size: int
-
-
-class TakeOld(NamedTuple):
-    """Step that removes an original, which is kept, from the partition folder."""
-
-    file: Becomes
-
-
-class GiveBack(NamedTuple):
-    """Step that renames the kept original over the new file."""
-
-    file: Becomes
-    kept: str
-
-
-class TakeNew(NamedTuple):
-    """Step that moves a new file without an original to ``out/``."""
-
-    file: Becomes
-    out: str
-
-
-Step = (
-    Rename
-    | Keep
-    | PutBack
-    | PutOver
-    | Unlink
-    | Remove
-    | SyncDir
-    | KeepOld
-    | PutNew
-    | PutFront
-    | TakeOld
-    | GiveBack
-    | TakeNew
-)
 
 
 class Names(NamedTuple):
@@ -176,16 +137,22 @@ class Names(NamedTuple):
         return f"{self.private}/out/{name}".rstrip("/")
 
 
+# -- a group of segments
+
+
 def staged_extensions(group: Intent) -> tuple[str, ...]:
     """Return the extensions of a group's staged files, in the order in which they are renamed."""
     names = {state.name for state in group.made}
     return tuple(e for e in SEGMENT_SUFFIXES if segment_name(group.base_offset, e) in names)
 
 
-def moved(source: str, target: str) -> list[Step]:
-    """Return a rename and the syncs that it needs."""
-    folders = dict.fromkeys(path.rpartition("/")[0] for path in (source, target))
-    return [Rename(source, target), *(SyncDir(folder) for folder in folders)]
+def extensions_to_undo(order: Order) -> tuple[str, ...]:
+    """Return the extensions of the new files as ``backwards`` expects them; a broker may have added any of them.
+
+    In P1 the transaction index goes out last: a start that completes the swap makes the other two again.
+    """
+    log, *indexes = SEGMENT_SUFFIXES
+    return (log, *reversed(indexes)) if order == "P1" else SEGMENT_SUFFIXES
 
 
 def segment_originals(group: Intent) -> list[str]:
@@ -195,81 +162,100 @@ def segment_originals(group: Intent) -> list[str]:
     return [name for name in names if name in present]
 
 
-def keep_steps(group: Intent, names: Names) -> list[Step]:
-    """Return the steps that secure every original in ``keep/`` before anything is renamed."""
-    keeps: list[Step] = [
-        Keep(state.name, names.keep(state.name), names.out(state.name)) for state in group.originals
-    ]
-    return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
-
-
-def take_out_originals(group: Intent) -> list[Step]:
-    """Return the steps that remove the files of the replaced segments from the partition folder."""
-    return [*(Unlink(name) for name in segment_originals(group)), SyncDir("")]
-
-
-def take_out_snapshots(group: Intent) -> list[Step]:
-    """Return the steps that remove snapshots of merged segments, which a broker may have left."""
-    return [*(Unlink(name) for name in group.snapshots), SyncDir("")] if group.snapshots else []
-
-
-def commit_steps(group: Intent, names: Names) -> list[Step]:
-    """Return the steps from staged and kept to committed, in the order in which the group began.
-
-    P1: the staged log becomes ``A.log.swap``: that commits. P2: all staged files become ``.cleaned``, then ``.swap``;
-    the last of these renames commits.
-    """
-    finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
-    if group.order == "P1":
-        return moved(names.stage(group.log.name), group.log.name + SWAP)
-    steps: list[Step] = []
-    for name in finals:
-        steps += moved(names.stage(name), name + CLEANED)
-    for name in finals:
-        steps += moved(name + CLEANED, name + SWAP)
-    return steps
-
-
-def finish_steps(group: Intent, names: Names, order: Order) -> list[Step]:
-    """Return the steps from a pending ``.log.swap`` to the segment alone, in the installed broker's order.
-
-    P1: the originals are removed, highest base first; the new indexes take their names, and the log takes its own. P2:
-    the new indexes become ``.swap``; the originals are removed; the ``.swap`` files take their names, the log first.
-    An earlier run may have begun with the other order, so each source is expected in both places.
-    """
-    log, stale = group.log.name, [Unlink(name) for name in pending_indexes(group)]
-    indexes = [segment_name(group.base_offset, e) for e in staged_extensions(group) if e != LOG]
-    away: list[Step] = [*stale, *([SyncDir("")] if stale else [])]
-    steps: list[Step] = []
-    if order == "P1":
-        steps += [*away, *take_out_originals(group)]
-        for name in indexes:
-            steps += [*moved(names.stage(name), name), *moved(name + SWAP, name)]
-        steps += moved(log + SWAP, log)
-    else:
-        for name in indexes:
-            steps += moved(names.stage(name), name + SWAP)
-        steps += [*away, *take_out_originals(group)]
-        for name in (log, *indexes):
-            steps += moved(name + SWAP, name)
-    return steps + take_out_snapshots(group)
-
-
 def pending_indexes(group: Intent) -> list[str]:
     """Return the names of the index swaps that a broker left with its ``.log.swap``; they are originals."""
     return [state.name for state in group.originals if state.name.endswith(SWAP)]
 
 
-def roll_back_steps(group: Intent, names: Names) -> list[Step]:
-    """Return the steps that move new files back to ``stage/`` before the commit, and empty ``keep/``."""
-    finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
-    steps: list[Step] = []
-    if group.order == "P2":
-        for name in reversed(finals):
-            steps += moved(name + SWAP, name + CLEANED)
-        for name in reversed(finals):
-            steps += moved(name + CLEANED, names.stage(name))
-    return [*steps, *forget_steps(group, names)]
+def keep_steps(group: Intent, names: Names, originals: Sequence[str]) -> list[Step]:
+    """Return the steps that secure originals in ``keep/`` before anything is renamed."""
+    keeps = [
+        Keep(name, names.keep(name), names.out(name) if name in group.copied else "") for name in originals
+    ]
+    return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
+
+
+def commit_steps(group: Intent, names: Names, order: Order, extensions: Sequence[str]) -> list[Step]:
+    """Return the steps from staged and kept to committed.
+
+    P1: the staged log becomes ``A.log.swap``: that commits. P2: all staged files become ``.cleaned``, then ``.swap``;
+    the last of these renames commits.
+    """
+    finals = [segment_name(group.base_offset, extension) for extension in extensions]
+    if order == "P1":
+        return [Put((names.stage(finals[0]),), finals[0] + SWAP)]
+    return [
+        *(Put((names.stage(name),), name + CLEANED) for name in finals),
+        *(Put((name + CLEANED,), name + SWAP) for name in finals),
+    ]
+
+
+def waiting_steps(group: Intent, names: Names, order: Order, extensions: Sequence[str]) -> list[Step]:
+    """Return the steps that put the new indexes beside a ``.log.swap`` that waits alone, as P2 expects them."""
+    indexes = [segment_name(group.base_offset, e) for e in extensions if e != LOG and order == "P2"]
+    return [Put((names.stage(name),), name + SWAP) for name in indexes]
+
+
+def replace_steps(group: Intent, names: Names, order: Order, extensions: Sequence[str]) -> list[Step]:
+    """Return the steps from a ``.log.swap`` that waits to the segment alone.
+
+    The originals are removed, highest base first. P1: the new indexes take their names, and the log takes its own. P2:
+    the ``.swap`` files take their names, the log first. Snapshots of merged segments go last. An earlier run may have
+    begun with P2, so P1 expects each index in both places.
+    """
+    log, *indexes = (segment_name(group.base_offset, extension) for extension in extensions)
+    waits = [(names.stage(name), name + SWAP) if order == "P1" else (name + SWAP,) for name in indexes]
+    puts: list[Step] = [Put(sources, name) for sources, name in zip(waits, indexes, strict=True)]
+    own: list[Step] = [Put((log + SWAP,), log)]
+    takes = [Take(name) for name in (*pending_indexes(group), *segment_originals(group))]
+    return [*takes, *(puts + own if order == "P1" else own + puts), *map(Take, group.snapshots)]
+
+
+def backwards(steps: Sequence[Step], group: Intent, names: Names, *, committed: bool = True) -> list[Step]:
+    """Return the steps of an undo: those of the apply, the last one first, each reversed.
+
+    Args:
+        committed: False if the swap has not passed its commit: then the staged files go back to ``stage/``.
+    """
+    return [_reversed(step, group, names, committed=committed) for step in reversed(steps)]
+
+
+def _reversed(step: Step, group: Intent, names: Names, *, committed: bool) -> Step:
+    match step:
+        case Take(name) if name.endswith(SWAP):
+            return Restore(names.keep(name), name, "over", names.out(f"{name}.back"))
+        case Take(name):
+            how: Literal["copied", "linked"] = "copied" if name in group.copied else "linked"
+            return Restore(names.keep(name), name, how, names.out(f"{name}.back"))
+        case Put((source, *others), target):
+            aside = committed and source.startswith(names.stage())
+            back = names.out(source.rpartition("/")[2]) if aside else source
+            return MoveOut((target, *others), back)
+        case _:
+            raise AssertionError(f"{step} is not reversed")
+
+
+def synced(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps with a sync of both folders after each rename, and of the partition folder after neighbours."""
+    done: list[Step] = []
+    for place, step in enumerate(steps):
+        done.append(step)
+        following = steps[place + 1] if place + 1 < len(steps) else None
+        if isinstance(step, Put | MoveOut):
+            folders = dict.fromkeys(path.rpartition("/")[0] for path in (*step.sources, step.target))
+            done += map(SyncDir, folders)
+        elif isinstance(step, Take | Restore) and not _is_like(step, following):
+            done.append(SyncDir(""))
+    return done
+
+
+def _is_like(step: Take | Restore, following: Step | None) -> bool:
+    """Return whether two steps share a sync; a broker's index swaps are not removed together with segments."""
+    return (
+        isinstance(following, Take | Restore)
+        and type(following) is type(step)
+        and following.name.endswith(SWAP) == step.name.endswith(SWAP)
+    )
 
 
 def forget_steps(group: Intent, names: Names) -> list[Step]:
@@ -278,52 +264,6 @@ def forget_steps(group: Intent, names: Names) -> list[Step]:
     vias = [Remove(names.out(state.name)) for state in group.originals]
     merged = [Remove(names.out(segment_name(group.base_offset, extension))) for extension in SEGMENT_SUFFIXES]
     return [*kept, *dict.fromkeys([*vias, *merged]), SyncDir(names.keep()), SyncDir(names.out())]
-
-
-def undo_steps(group: Intent, names: Names, order: Order) -> list[Step]:
-    """Return the steps from committed back to the originals, in the installed broker's order.
-
-    After ``back_steps`` U1 moves ``A.log.swap`` to ``out/``: that commits the undo. In U2 the first rename from
-    ``.swap`` to ``.cleaned`` commits; then the ``.cleaned`` files are moved to ``out/``.
-    """
-    back = [PutBack(names.keep(name), name, names.out(f"{name}.back")) for name in group.snapshots]
-    steps: list[Step] = [*back, SyncDir("")] if back else []
-    steps += back_steps(group, names, order)
-    finals = [segment_name(group.base_offset, extension) for extension in reversed(SEGMENT_SUFFIXES)]
-    if order == "P1":
-        for name in finals[:-1]:
-            steps += moved(name + SWAP, names.out(name))
-        return steps + moved(finals[-1] + SWAP, names.out(finals[-1]))
-    for name in finals:
-        steps += moved(name + SWAP, name + CLEANED)
-    for name in finals:
-        steps += moved(name + CLEANED, names.out(name))
-    return steps
-
-
-def back_steps(group: Intent, names: Names, order: Order) -> list[Step]:
-    """Return the steps from committed to the originals beside a log that waits as ``.swap``.
-
-    P1: ``A.log`` becomes ``A.log.swap``; the new indexes are moved to ``out/``; the originals get their names again.
-    P2: the new files become ``.swap``, the log last; the originals get their names again. The broker may have added or
-    removed index files of the new segment since. So the steps name all of them, and a missing one is skipped.
-    """
-    log, indexes = group.log.name, [segment_name(group.base_offset, suffix) for suffix in INDEX_SUFFIXES]
-    steps: list[Step] = []
-    if order == "P1":
-        steps += moved(log, log + SWAP)
-        for name in indexes:
-            steps += moved(name, names.out(name))
-    else:
-        for name in (*reversed(indexes), log):
-            steps += moved(name, name + SWAP)
-    return steps + put_back(group, names)
-
-
-def put_back(group: Intent, names: Names) -> list[Step]:
-    """Return the steps that give the replaced segments' files their names again, lowest base offset first."""
-    ascending = reversed(segment_originals(group))
-    return [*(PutBack(names.keep(n), n, names.out(f"{n}.back")) for n in ascending), SyncDir("")]
 
 
 def litter_names(group: Intent) -> list[str]:
@@ -340,7 +280,7 @@ def litter_names(group: Intent) -> list[str]:
 
 def keep_files(files: Sequence[Becomes], names: Names) -> list[Step]:
     """Return the steps that put every original into ``keep/``. The caller syncs before anything else."""
-    return [KeepOld(file, names.keep(file.name)) for file in files if file.old is not None]
+    return [Keep(file.name, names.keep(file.name)) for file in files if file.old is not None]
 
 
 def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
@@ -349,16 +289,16 @@ def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
     The first file leads: a broker does not use the others without it. So it is removed first, and that is synced before
     the others are removed; and it is added last.
     """
-    out: list[Step] = [TakeOld(file) for file in files if file.new is None]
+    out: list[Step] = [Take(file.name) for file in files if file.new is None]
     new = [file for file in reversed(files) if file.new is not None]
-    puts: list[Step] = [PutNew(file, names.stage(file.name), names.keep(file.name)) for file in new]
+    puts: list[Step] = [Put((names.stage(file.name),), file.name) for file in new]
     return _behind_the_first(out) + puts
 
 
 def files_back(files: Sequence[Becomes], names: Names) -> list[Step]:
     """Return the steps from any state to the originals. The first file is removed first, and restored last."""
-    out: list[Step] = [TakeNew(file, names.out(file.name)) for file in files if file.old is None]
-    back: list[Step] = [GiveBack(file, names.keep(file.name)) for file in files if file.old is not None]
+    out: list[Step] = [MoveOut((file.name,), names.out(file.name)) for file in files if file.old is None]
+    back: list[Step] = [Restore(names.keep(file.name), file.name) for file in files if file.old is not None]
     return _behind_the_first(out) + _behind_the_first(back)[::-1]
 
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from krepair.checks.parts import has_parts
 from krepair.commit.begin import executor_of
-from krepair.commit.folder import ROOT, PartitionFolder, Whereabouts
+from krepair.commit.folder import ROOT, PartitionFolder
+from krepair.commit.group import Group, Whereabouts
 from krepair.commit.journal import FileState, FolderListing, Intent, Journal
 from krepair.commit.listing import Entry, digest_at, entry_of, epochs_of, listed
 from krepair.commit.mend import holds_part, is_cut, lost_of
@@ -201,7 +202,7 @@ def _unlike(
 ) -> Iterator[tuple[str, str]]:
     """Yield the names of a change whose files are not in a state that krepair's steps leave, each with the reason."""
     swaps = intent.executor in {"segments", "swap"}
-    out = intent.executor != "segments" or folder.is_committed(intent)
+    out = intent.executor != "segments" or Group(folder, intent).is_committed()
     done, gone_back = state in {"committed", "freed"}, state in {"undone", "rolled back"}
     for name, (old, new) in _pairs(intent).items():
         touched.add(name)
@@ -231,7 +232,7 @@ def _unlike(
 
 def _is_moved(folder: PartitionFolder, intent: Intent, path: str, made: FileState) -> bool:
     if made.name.endswith(LOG):
-        return not folder.is_of_another_program(path, intent)
+        return not Group(folder, intent).is_of_another_program(path)
     return folder.holds(path, made)
 
 
@@ -270,7 +271,8 @@ def _pairs(intent: Intent) -> dict[str, tuple[FileState | None, FileState | None
 def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
     """Return the first file that shows that the change is not complete; empty if krepair or a broker completed it."""
     if intent.executor in {"segments", "swap"}:
-        own = folder.litter(intent) if folder.whereabouts(intent) is Whereabouts.FINAL else ()
+        group = Group(folder, intent)
+        own = group.litter() if group.whereabouts() is Whereabouts.FINAL else ()
         for name in folder.file_names():
             if parse_file_name(name).state in {NameState.SWAP, NameState.CLEANED} and name not in own:
                 return f"{folder.at(name)} waits"

@@ -16,13 +16,14 @@ from krepair.commit import partition
 from krepair.commit.begin import Target, begin
 from krepair.commit.change_files import ChangeFiles
 from krepair.commit.folder import PartitionFolder
+from krepair.commit.group import Group
 from krepair.commit.guards import SafePoints
 from krepair.commit.journal import Intent, Journal, Order
 from krepair.commit.partition import commit_partition, finish_partition, undo_partition
 from krepair.commit.result import ChangeResult
-from krepair.commit.segments import is_group_back
+from krepair.commit.segments import SwapGroups
 from krepair.commit.stepping import run
-from krepair.commit.steps import Keep, PutBack, Rename, finish_steps
+from krepair.commit.steps import Keep, Put, Restore, replace_steps, staged_extensions, waiting_steps
 from krepair.errors import (
     ExitCode,
     InterruptedAtSafePointError,
@@ -274,9 +275,9 @@ def test_digests_of_all_originals_are_journalled(scene: Scene) -> None:
 def test_group_is_back_once_one_of_its_logs_is(scene: Scene) -> None:
     scene.apply()
     intent = intent_of(scene)
-    assert not is_group_back(scene.folder(), intent)
+    assert not SwapGroups().is_back(scene.folder(), intent)
     os.link(scene.path / PRIVATE / "keep" / name(300), scene.path / name(300))
-    assert is_group_back(scene.folder(), intent)
+    assert SwapGroups().is_back(scene.folder(), intent)
 
 
 def folder_and_group(scene: Scene) -> tuple[PartitionFolder, Intent]:
@@ -287,9 +288,9 @@ def folder_and_group(scene: Scene) -> tuple[PartitionFolder, Intent]:
 def test_log_that_a_broker_made_is_not_put_over(scene: Scene) -> None:
     folder, group = folder_and_group(scene)
     put(scene.path / name(200), b"by a broker", 9_000)
-    back = PutBack(folder.names.keep(name(200)), name(200), folder.names.out(name(200)))
+    back = Restore(folder.names.keep(name(200)), name(200), "linked")
     with pytest.raises(StalePlanError, match="was written since the plan was applied"):
-        run(folder, [back], group)
+        run(folder, [back], Group(folder, group))
     assert (scene.path / name(200)).read_bytes() == b"by a broker"
 
 
@@ -297,7 +298,7 @@ def test_only_the_kept_file_itself_is_removed_under_the_name_that_a_broker_gave_
     folder, group = folder_and_group(scene)
     os.link(scene.path / PRIVATE / "keep" / name(200), scene.path / name(200, ".log.deleted"))
     put(scene.path / name(300, ".log.deleted"), b"another segment", 9_000)
-    folder.remove_set_aside(group)
+    Group(folder, group).remove_set_aside()
     assert not (scene.path / name(200, ".log.deleted")).exists()
     assert (scene.path / name(300, ".log.deleted")).read_bytes() == b"another segment"
 
@@ -314,20 +315,20 @@ def test_only_an_empty_transaction_index_may_be_gone_after_a_brokers_start(
     (scene.path / name(100, extension)).unlink()
     if refused:
         with pytest.raises(StalePlanError, match="is gone: removed by a broker started in between"):
-            folder.check_finished(group)
+            Group(folder, group).check_replaced()
     else:
-        folder.check_finished(group)
+        Group(folder, group).check_replaced()
 
 
 @pytest.mark.parametrize("end", [".log", ".log.swap", ".log.cleaned"])
 def test_log_of_somebody_else_under_a_name_of_the_group_is_told(scene: Scene, end: str) -> None:
     folder, group = folder_and_group(scene)
-    folder.check_logs(group)
+    Group(folder, group).check_logs()
     put(scene.path / name(200, end), b"by a broker", 9_000)
     with pytest.raises(
         StalePlanError, match=f"{name(200, end)}: expected the original, or the file that this plan made"
     ):
-        folder.check_logs(group)
+        Group(folder, group).check_logs()
 
 
 @pytest.mark.parametrize(("order", "by_way_of_swap"), [("P1", False), ("P2", True)])
@@ -336,11 +337,12 @@ def test_indexes_of_a_completed_swap_come_by_way_of_swap_from_3_0_on(
 ) -> None:
     """A broker from 3.0 on renames every ``.swap``; one before has renamed the log alone."""
     folder, group = folder_and_group(scene)
-    steps = finish_steps(group, folder.names, order)
-    index = name(100, ".index")
+    made, index = staged_extensions(group), name(100, ".index")
     staged = folder.names.stage(index)
-    assert (Rename(staged, f"{index}.swap") in steps) is by_way_of_swap
-    assert (Rename(staged, index) in steps) is not by_way_of_swap
+    waiting = waiting_steps(group, folder.names, order, made)
+    assert (Put((staged,), f"{index}.swap") in waiting) is by_way_of_swap
+    replacing = replace_steps(group, folder.names, order, made)
+    assert (Put((staged, f"{index}.swap"), index) in replacing) is not by_way_of_swap
 
 
 def test_staged_file_that_is_not_the_one_that_was_read_last_gets_no_name(scene: Scene) -> None:
@@ -349,12 +351,12 @@ def test_staged_file_that_is_not_the_one_that_was_read_last_gets_no_name(scene: 
     staged = folder.names.stage(log)
     (scene.path / log).rename(scene.path / staged)
     for _ in range(2):
-        run(folder, [Rename(staged, f"{log}.swap"), Rename(f"{log}.swap", log)], group)
+        run(folder, [Put((staged,), f"{log}.swap"), Put((f"{log}.swap",), log)], Group(folder, group))
         assert folder.holds(log, group.made[0])
     (scene.path / log).unlink()
     put(scene.path / staged, b"another file", 1_300)
     with pytest.raises(VerifyFailedError, match=f"{log}: is not the file that krepair made"):
-        run(folder, [Rename(staged, f"{log}.swap")], group)
+        run(folder, [Put((staged,), f"{log}.swap")], Group(folder, group))
     assert not (scene.path / f"{log}.swap").exists()
 
 
@@ -365,16 +367,16 @@ def test_original_that_is_kept_already_is_not_kept_again(scene: Scene, damaged: 
     folder.make_private_folders()
     log = name(200)
     group = msgspec.structs.replace(group, copied=(log,) if damaged else ())
-    keep = Keep(log, folder.names.keep(log), folder.names.out(f"{log}.keep"))
-    run(folder, [keep], group)
-    first = folder.state(keep.target)
+    keep = Keep(log, folder.names.keep(log), folder.names.out(f"{log}.keep") if damaged else "")
+    run(folder, [keep], Group(folder, group))
+    first = folder.state(keep.kept)
     assert first is not None
-    assert folder.is_one_file(keep.target, log) is not bool(damaged)
-    run(folder, [keep], group)
-    assert folder.state(keep.target) == first
+    assert folder.is_one_file(keep.kept, log) is not bool(damaged)
+    run(folder, [keep], Group(folder, group))
+    assert folder.state(keep.kept) == first
     os.utime(scene.path / log, ns=(1, 1))
-    run(folder, [keep], group)
-    second = folder.state(keep.target)
+    run(folder, [keep], Group(folder, group))
+    second = folder.state(keep.kept)
     assert second is not None
     assert second.mtime_ns == 1
 

@@ -18,9 +18,8 @@ import pytest
 from krepair.commit.change_files import ChangeFiles
 from krepair.commit.executor import ExecutionResult
 from krepair.commit.fence import Watch
-from krepair.commit.folder import PartitionFolder
+from krepair.commit.group import Group
 from krepair.commit.guards import SafePoints, signals_wait
-from krepair.commit.journal import Intent
 from krepair.commit.partition import commit_partition, undo_partition
 from krepair.commit.purge import purge_partition
 from krepair.commit.status import ChangeState, status_in
@@ -391,13 +390,13 @@ def test_undo_is_not_called_done_while_an_original_is_not_in_its_place(
 ) -> None:
     scene = Scene(tmp_path / "logs", index_change=False)
     scene.apply()
-    remove_litter = PartitionFolder.remove_litter
+    remove_litter = Group.remove_litter
 
-    def and_another_process_takes_one(folder: PartitionFolder, intent: Intent) -> None:
-        remove_litter(folder, intent)
+    def and_another_process_takes_one(group: Group) -> None:
+        remove_litter(group)
         (scene.path / name(200)).unlink(missing_ok=True)
 
-    monkeypatch.setattr(PartitionFolder, "remove_litter", and_another_process_takes_one)
+    monkeypatch.setattr(Group, "remove_litter", and_another_process_takes_one)
     failures = [outcome for outcome in scene.undo() if outcome.failed]
     assert [failure.why for failure in failures if "is not the original that was kept" in failure.why]
     assert ChangeState.UNDOING in states(scene)

@@ -24,7 +24,7 @@ _FILES = "commit/change_files.py ChangeFiles"
 _KEPT = f"{_FILES}.go_on: run(folder, [SyncDir(names.keep())])"
 _SWAPPED = f'{_FILES}.go_on: run(folder, [SyncDir("")])'
 _MEND = "commit/mend.py"
-_LOG_BACK = f'{_MEND} MendLogs.go_back: run(folder, [*back, SyncDir(""), *forget, *fronts])'
+_LOG_BACK = f'{_MEND} MendLogs.go_back: run(folder, [*back, SyncDir(""), *forget, *fronts], files)'
 _OPEN = "commit/partition.py _Run._open: folder.sync_all()"
 _MAKE = "commit/folder.py PartitionFolder.make_private_folders"
 _NEW = "fixes/carry_out.py _make_durable: folder.sync_new()"
@@ -58,8 +58,8 @@ NOT_MISSED: dict[str, str] = {
     f"{_OPEN} [out]": _OF_A_KILLED_RUN,
     f"{_OPEN} [log directory]": _OF_A_KILLED_RUN,
     f"{_FILES}.go_on.<locals>.<lambda>: swapped = _until_an_error(intents, lambda intent: "
-    "run(folder, swap_files(becomes(intent), names))) [partition folder]": _FOR_BROKERS,
-    f"{_FILES}.go_back.<locals>.put_back: run(folder, files_back(becomes(intent), folder.names)) "
+    "run_files(folder, swap_files, becomes(intent))) [partition folder]": _FOR_BROKERS,
+    f"{_FILES}.go_back.<locals>.put_back: run_files(folder, files_back, files) "
     "[partition folder]": _FOR_BROKERS,
     f"{_FILES}.go_back: run(folder, forget_files(back, folder.names)) [keep]": _FOR_BROKERS,
     f'{_FILES}.go_back: run(folder, [SyncDir("")]) [log directory]': (
@@ -68,7 +68,8 @@ NOT_MISSED: dict[str, str] = {
     f'{_FILES}.go_back: run(folder, [SyncDir("")]) [partition folder]': (
         "files come back by renames out of keep/, which is synced too; the removal of one that was not there needs it"
     ),
-    f"{_MEND} MendLogs.go_back: run(folder, _steps_to_the_old_log(folder, intent)) [partition folder]": _FOR_BROKERS,
+    f"{_MEND} MendLogs.go_back: run(folder, _steps_to_the_old_log(folder, intent), files) "
+    "[partition folder]": _FOR_BROKERS,
     "durable/real_disk.py RealDisk.create: os.fsync(target) [out]": _FOR_BROKERS,
     f"{_LOG_BACK} [keep]": _FOR_BROKERS,
     f"{_LOG_BACK} [partition folder]": (
@@ -81,10 +82,9 @@ NOT_MISSED: dict[str, str] = {
     f"{FENCE_TARGET} [fence]": _OTHER_FOLDER,
     f"{FENCE_TARGET} [log directory]": _OTHER_FOLDER,
     "commit/fence.py Fence.put_up: self._disk.sync_dir(self.place) [fence]": _SAME_FOLDER,
-    "commit/segments.py _OfGroup.go_on: run(folder, self._steps_to_commit(folder, intent), intent) "
+    "commit/segments.py _OfGroup.go_on: run(folder, self._steps_to_commit(folder, intent), group) "
     "[stage]": _OTHER_FOLDER,
-    f"{_GROUPS}.go_back: run(folder, undo_steps(intent, names, folder.order or intent.order), intent) "
-    "[out]": _OTHER_FOLDER,
+    f"{_GROUPS}.go_back: run(folder, synced(backwards(steps, intent, names)), group) [out]": _OTHER_FOLDER,
     "commit/kept.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
     "fixes/carry_out.py _make_durable: work.disk.sync_dir(staging.stage_folder) [stage]": _STAGED_NAME,
     "fixes/recovery_staging.py _all_is_written: return work.disk.sync_file_system(work.view.path, folders) "

@@ -448,7 +448,7 @@ def call_site(frame: FrameType | None) -> str:
 
 
 _FOLDERS = frozenset({"stage", "keep", "out", "fence"})
-_PLUMBING = frozenset({"__exit__", "__enter__"})
+_PLUMBING = frozenset({"__exit__", "__enter__", "run_files"})
 _GIVEN_ON = ("/commit/stepping.py", "/durable/writing_error.py")
 """Carry steps out, and say what an error means; who asks for a sync is who calls them."""
 
