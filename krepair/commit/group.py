@@ -25,7 +25,7 @@ class Whereabouts(Enum):
     GONE = "gone"
 
 
-class Group:
+class GroupFiles:
     """Files of one group in its partition folder; the ``OwnFiles`` of its steps.
 
     Args:

@@ -30,7 +30,7 @@ from krepair.commit.by_disk import has_more, logs_made, telling
 from krepair.commit.executor import ExecutionResult
 from krepair.commit.fence import Fence, Point, Watch
 from krepair.commit.folder import ROOT, PartitionFolder
-from krepair.commit.group import Group
+from krepair.commit.group import GroupFiles
 from krepair.commit.guards import Guards
 from krepair.commit.journal import Done, FolderListing, Freed, Intent, Journal, Step, Undo
 from krepair.commit.listing import marker_of, take_listing
@@ -264,7 +264,7 @@ class _Run:
             intent = self.journal.intents[change_id]
             if executor_of(intent).fenced and self.journal.states[change_id] == "committing":
                 before = self.folder.file_names()
-                group = Group(self.folder, intent)
+                group = GroupFiles(self.folder, intent)
                 run(self.folder, synced([Take(name) for name in intent.snapshots]), group)
                 group.remove_litter()
                 self.guards.taken_back += [change_id] if self.folder.file_names() != before else []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from krepair.commit.executor import ExecutionResult, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.group import Group, Whereabouts
+from krepair.commit.group import GroupFiles, Whereabouts
 from krepair.commit.journal import FileState, Intent
 from krepair.commit.stepping import run
 from krepair.commit.steps import (
@@ -46,7 +46,7 @@ class _OfGroup(Executor):
             OSError: a call failed; run it again.
         """
         [intent] = intents
-        group, made = Group(folder, intent), staged_extensions(intent)
+        group, made = GroupFiles(folder, intent), staged_extensions(intent)
         order, names = folder.order or intent.order, folder.names
         if not self.is_committed(folder, intent):
             run(folder, self._steps_to_commit(folder, intent), group)
@@ -62,7 +62,7 @@ class _OfGroup(Executor):
         An undo that was begun is resumed even if a broker's cleaner left a ``.cleaned``: no other state would be
         better. So is one that the journal does not mention: the steps are the same from any state.
         """
-        group = Group(folder, intent)
+        group = GroupFiles(folder, intent)
         where = group.whereabouts()
         if where is Whereabouts.FINAL and state != "undoing":
             _check_no_cleaner(folder, intent)
@@ -88,7 +88,7 @@ class _OfGroup(Executor):
         Snapshots are restored first. While the new ``.log`` has its final name, it is not compared with the original of
         that name: an original that is kept as a copy is identified only by size and time.
         """
-        group = Group(folder, intent)
+        group = GroupFiles(folder, intent)
         where = group.whereabouts()
         if where in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}:
             return True
@@ -107,7 +107,7 @@ class _OfGroup(Executor):
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """Return the backups of the originals that are not in their places."""
-        group = Group(folder, intent)
+        group = GroupFiles(folder, intent)
         return [
             KeptFile(folder.names.keep(original.name), original)
             for original in intent.originals
@@ -120,7 +120,7 @@ class SwapGroups(_OfGroup):
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether an apply of the group has committed, by the order of renames in the group's intent."""
-        return Group(folder, intent).is_committed()
+        return GroupFiles(folder, intent).is_committed()
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether an interrupted swap is committed, or has its staged files and no broker would delete it.
@@ -128,7 +128,7 @@ class SwapGroups(_OfGroup):
         Raises:
             StalePlanError: an original changed in between.
         """
-        group = Group(folder, intent)
+        group = GroupFiles(folder, intent)
         if group.is_committed():
             return True
         for original in intent.originals:
@@ -143,7 +143,7 @@ class SwapGroups(_OfGroup):
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Check as the base class does, unless all originals are restored already."""
-        if not _is_undone(Group(folder, intent)):
+        if not _is_undone(GroupFiles(folder, intent)):
             super().check_undo(folder, intent, state)
 
     def go_back(
@@ -157,7 +157,7 @@ class SwapGroups(_OfGroup):
             OSError: a call failed.
         """
         [intent], names = intents, folder.names
-        group = Group(folder, intent)
+        group = GroupFiles(folder, intent)
         if not committed:
             self._roll_back(folder, intent, group)
         elif not _is_undone(group):
@@ -176,7 +176,7 @@ class SwapGroups(_OfGroup):
             run(folder, forget_steps(intent, names))
         return ExecutionResult(1)
 
-    def _roll_back(self, folder: PartitionFolder, intent: Intent, group: Group) -> None:
+    def _roll_back(self, folder: PartitionFolder, intent: Intent, group: GroupFiles) -> None:
         """Move the new files back to ``stage/`` before the commit, and empty ``keep/``."""
         names, steps = folder.names, list[Step]()
         _check_swap_is_of_group(folder, intent)
@@ -207,7 +207,7 @@ def _cleaned_of_a_broker(folder: PartitionFolder, intent: Intent, highest: int) 
         highest: highest base offset at which no ``.cleaned`` is the plan's; above, the log's content decides.
     """
     log = intent.log.name + CLEANED
-    if Group(folder, intent).is_of_another_program(log):
+    if GroupFiles(folder, intent).is_of_another_program(log):
         return log
     names = map(parse_file_name, folder.file_names())
     cleaned = (name for name in names if name.state is NameState.CLEANED)
@@ -254,7 +254,7 @@ def check_nothing_between(
             )
 
 
-def _is_undone(group: Group) -> bool:
+def _is_undone(group: GroupFiles) -> bool:
     gone = group.whereabouts() in {Whereabouts.OUT, Whereabouts.GONE}
     return gone and not group.missing_logs()
 
@@ -270,7 +270,7 @@ def _check_swap_is_of_group(folder: PartitionFolder, intent: Intent) -> None:
     """
     swap = intent.log.name + SWAP
     try:
-        Group(folder, intent).check_log(swap)
+        GroupFiles(folder, intent).check_log(swap)
     except StalePlanError as error:
         raise folder.swap_of_others(swap) from error
 
@@ -289,7 +289,7 @@ class FinishSwaps(_OfGroup):
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether the swap became the segment; a broker that started in between does the same."""
-        return Group(folder, intent).whereabouts() is Whereabouts.FINAL
+        return GroupFiles(folder, intent).whereabouts() is Whereabouts.FINAL
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether an interrupted completion has all its staged indexes.
@@ -297,7 +297,7 @@ class FinishSwaps(_OfGroup):
         Raises:
             StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
         """
-        where = Group(folder, intent).whereabouts()
+        where = GroupFiles(folder, intent).whereabouts()
         if where is Whereabouts.FINAL:
             return True
         if where is not Whereabouts.SWAP:
@@ -312,7 +312,7 @@ class FinishSwaps(_OfGroup):
         )
 
     def _steps_to_commit(self, folder: PartitionFolder, intent: Intent) -> list[Step]:
-        group = Group(folder, intent)
+        group = GroupFiles(folder, intent)
         in_place = [state.name for state in intent.originals if not _is_kept(folder, group, state)]
         return keep_steps(intent, folder.names, in_place)
 
@@ -326,7 +326,7 @@ class FinishSwaps(_OfGroup):
             OSError: a call failed; run it again.
         """
         [intent], names = intents, folder.names
-        group, order = Group(folder, intent), folder.order or intent.order
+        group, order = GroupFiles(folder, intent), folder.order or intent.order
         steps = [
             step
             for of in (waiting_steps, replace_steps)
@@ -341,7 +341,7 @@ class FinishSwaps(_OfGroup):
         return ExecutionResult(1)
 
 
-def _is_kept(folder: PartitionFolder, group: Group, original: FileState) -> bool:
+def _is_kept(folder: PartitionFolder, group: GroupFiles, original: FileState) -> bool:
     """Return whether an interrupted run has already removed an original from its place and kept it."""
     kept = folder.state(folder.names.keep(original.name))
     return kept is not None and kept.size == original.size and not group.is_original(original.name)

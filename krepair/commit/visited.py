@@ -20,7 +20,7 @@ from typing import NamedTuple
 from krepair.checks.parts import has_parts
 from krepair.commit.begin import executor_of
 from krepair.commit.folder import ROOT, PartitionFolder
-from krepair.commit.group import Group, Whereabouts
+from krepair.commit.group import GroupFiles, Whereabouts
 from krepair.commit.journal import FileState, FolderListing, Intent, Journal
 from krepair.commit.listing import Entry, digest_at, entry_of, epochs_of, listed
 from krepair.commit.mend import holds_part, is_cut, lost_of
@@ -202,7 +202,7 @@ def _unlike(
 ) -> Iterator[tuple[str, str]]:
     """Yield the names of a change whose files are not in a state that krepair's steps leave, each with the reason."""
     swaps = intent.executor in {"segments", "swap"}
-    out = intent.executor != "segments" or Group(folder, intent).is_committed()
+    out = intent.executor != "segments" or GroupFiles(folder, intent).is_committed()
     done, gone_back = state in {"committed", "freed"}, state in {"undone", "rolled back"}
     for name, (old, new) in _pairs(intent).items():
         touched.add(name)
@@ -232,7 +232,7 @@ def _unlike(
 
 def _is_moved(folder: PartitionFolder, intent: Intent, path: str, made: FileState) -> bool:
     if made.name.endswith(LOG):
-        return not Group(folder, intent).is_of_another_program(path)
+        return not GroupFiles(folder, intent).is_of_another_program(path)
     return folder.holds(path, made)
 
 
@@ -271,7 +271,7 @@ def _pairs(intent: Intent) -> dict[str, tuple[FileState | None, FileState | None
 def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
     """Return the first file that shows that the change is not complete; empty if krepair or a broker completed it."""
     if intent.executor in {"segments", "swap"}:
-        group = Group(folder, intent)
+        group = GroupFiles(folder, intent)
         own = group.litter() if group.whereabouts() is Whereabouts.FINAL else ()
         for name in folder.file_names():
             if parse_file_name(name).state in {NameState.SWAP, NameState.CLEANED} and name not in own:

@@ -11,7 +11,7 @@ import pytest
 
 from krepair.commit.begin import check_fresh, check_staged
 from krepair.commit.folder import RootFolder
-from krepair.commit.group import Group
+from krepair.commit.group import GroupFiles
 from krepair.commit.journal import MAGIC, VERSION, Done, Intent, JournalHeader, Order, decode_lines
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.logdir.fingerprint import digest_file
@@ -118,11 +118,11 @@ def test_staged_file_that_was_written_anew_is_not_the_one_of_the_intent(scene: S
     path = scene.path / PRIVATE / "stage" / name(100)
     put(path, b"staged", 1_000)
     intent = intent_of(scene, "P1", {name(100): f"{PRIVATE}/stage/{name(100)}"})
-    assert Group(scene.folder(), intent).staged_are_there()
+    assert GroupFiles(scene.folder(), intent).staged_are_there()
     put(path, b"another", 1_000)
-    assert not Group(scene.folder(), intent).staged_are_there()
+    assert not GroupFiles(scene.folder(), intent).staged_are_there()
     path.unlink()
-    assert not Group(scene.folder(), intent).staged_are_there()
+    assert not GroupFiles(scene.folder(), intent).staged_are_there()
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_group_of_p2_is_committed_once_its_last_new_file_is_no_longer_a_cleaned_
     put(scene.path / f"{log}.swap", b"new log", 1_000)
     put(scene.path / place.format(last), b"new times", 1_000)
     intent = intent_of(scene, "P2", {log: f"{log}.swap", last: place.format(last)})
-    assert Group(scene.folder(), intent).is_committed() is committed
-    assert Group(scene.folder(), msgspec.structs.replace(intent, order="P1")).is_committed()
+    assert GroupFiles(scene.folder(), intent).is_committed() is committed
+    assert GroupFiles(scene.folder(), msgspec.structs.replace(intent, order="P1")).is_committed()
 
 
 def test_journal_of_the_root_is_that_of_a_folder_that_every_krepair_names_by_a_dot(scene: Scene) -> None:

@@ -16,7 +16,7 @@ from krepair.commit import partition
 from krepair.commit.begin import Target, begin
 from krepair.commit.change_files import ChangeFiles
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.group import Group
+from krepair.commit.group import GroupFiles
 from krepair.commit.guards import SafePoints
 from krepair.commit.journal import Intent, Journal, Order
 from krepair.commit.partition import commit_partition, finish_partition, undo_partition
@@ -290,7 +290,7 @@ def test_log_that_a_broker_made_is_not_put_over(scene: Scene) -> None:
     put(scene.path / name(200), b"by a broker", 9_000)
     back = Restore(folder.names.keep(name(200)), name(200), "linked")
     with pytest.raises(StalePlanError, match="was written since the plan was applied"):
-        run(folder, [back], Group(folder, group))
+        run(folder, [back], GroupFiles(folder, group))
     assert (scene.path / name(200)).read_bytes() == b"by a broker"
 
 
@@ -298,7 +298,7 @@ def test_only_the_kept_file_itself_is_removed_under_the_name_that_a_broker_gave_
     folder, group = folder_and_group(scene)
     os.link(scene.path / PRIVATE / "keep" / name(200), scene.path / name(200, ".log.deleted"))
     put(scene.path / name(300, ".log.deleted"), b"another segment", 9_000)
-    Group(folder, group).remove_set_aside()
+    GroupFiles(folder, group).remove_set_aside()
     assert not (scene.path / name(200, ".log.deleted")).exists()
     assert (scene.path / name(300, ".log.deleted")).read_bytes() == b"another segment"
 
@@ -315,20 +315,20 @@ def test_only_an_empty_transaction_index_may_be_gone_after_a_brokers_start(
     (scene.path / name(100, extension)).unlink()
     if refused:
         with pytest.raises(StalePlanError, match="is gone: removed by a broker started in between"):
-            Group(folder, group).check_replaced()
+            GroupFiles(folder, group).check_replaced()
     else:
-        Group(folder, group).check_replaced()
+        GroupFiles(folder, group).check_replaced()
 
 
 @pytest.mark.parametrize("end", [".log", ".log.swap", ".log.cleaned"])
 def test_log_of_somebody_else_under_a_name_of_the_group_is_told(scene: Scene, end: str) -> None:
     folder, group = folder_and_group(scene)
-    Group(folder, group).check_logs()
+    GroupFiles(folder, group).check_logs()
     put(scene.path / name(200, end), b"by a broker", 9_000)
     with pytest.raises(
         StalePlanError, match=f"{name(200, end)}: expected the original, or the file that this plan made"
     ):
-        Group(folder, group).check_logs()
+        GroupFiles(folder, group).check_logs()
 
 
 @pytest.mark.parametrize(("order", "by_way_of_swap"), [("P1", False), ("P2", True)])
@@ -351,12 +351,12 @@ def test_staged_file_that_is_not_the_one_that_was_read_last_gets_no_name(scene: 
     staged = folder.names.stage(log)
     (scene.path / log).rename(scene.path / staged)
     for _ in range(2):
-        run(folder, [Put((staged,), f"{log}.swap"), Put((f"{log}.swap",), log)], Group(folder, group))
+        run(folder, [Put((staged,), f"{log}.swap"), Put((f"{log}.swap",), log)], GroupFiles(folder, group))
         assert folder.holds(log, group.made[0])
     (scene.path / log).unlink()
     put(scene.path / staged, b"another file", 1_300)
     with pytest.raises(VerifyFailedError, match=f"{log}: is not the file that krepair made"):
-        run(folder, [Put((staged,), f"{log}.swap")], Group(folder, group))
+        run(folder, [Put((staged,), f"{log}.swap")], GroupFiles(folder, group))
     assert not (scene.path / f"{log}.swap").exists()
 
 
@@ -368,14 +368,14 @@ def test_original_that_is_kept_already_is_not_kept_again(scene: Scene, damaged: 
     log = name(200)
     group = msgspec.structs.replace(group, copied=(log,) if damaged else ())
     keep = Keep(log, folder.names.keep(log), folder.names.out(f"{log}.keep") if damaged else "")
-    run(folder, [keep], Group(folder, group))
+    run(folder, [keep], GroupFiles(folder, group))
     first = folder.state(keep.kept)
     assert first is not None
     assert folder.is_one_file(keep.kept, log) is not bool(damaged)
-    run(folder, [keep], Group(folder, group))
+    run(folder, [keep], GroupFiles(folder, group))
     assert folder.state(keep.kept) == first
     os.utime(scene.path / log, ns=(1, 1))
-    run(folder, [keep], Group(folder, group))
+    run(folder, [keep], GroupFiles(folder, group))
     second = folder.state(keep.kept)
     assert second is not None
     assert second.mtime_ns == 1

@@ -18,7 +18,7 @@ import pytest
 from krepair.commit.change_files import ChangeFiles
 from krepair.commit.executor import ExecutionResult
 from krepair.commit.fence import Watch
-from krepair.commit.group import Group
+from krepair.commit.group import GroupFiles
 from krepair.commit.guards import SafePoints, signals_wait
 from krepair.commit.partition import commit_partition, undo_partition
 from krepair.commit.purge import purge_partition
@@ -390,13 +390,13 @@ def test_undo_is_not_called_done_while_an_original_is_not_in_its_place(
 ) -> None:
     scene = Scene(tmp_path / "logs", index_change=False)
     scene.apply()
-    remove_litter = Group.remove_litter
+    remove_litter = GroupFiles.remove_litter
 
-    def and_another_process_takes_one(group: Group) -> None:
+    def and_another_process_takes_one(group: GroupFiles) -> None:
         remove_litter(group)
         (scene.path / name(200)).unlink(missing_ok=True)
 
-    monkeypatch.setattr(Group, "remove_litter", and_another_process_takes_one)
+    monkeypatch.setattr(GroupFiles, "remove_litter", and_another_process_takes_one)
     failures = [outcome for outcome in scene.undo() if outcome.failed]
     assert [failure.why for failure in failures if "is not the original that was kept" in failure.why]
     assert ChangeState.UNDOING in states(scene)

@@ -53,7 +53,7 @@ def test_an_undo_that_takes_the_swap_of_another_plan_is_found_out() -> None:
         PREFACE
         + f"""
 import krepair.commit.segments as rewrite
-from krepair.commit.group import Group
+from krepair.commit.group import GroupFiles
 from krepair.commit import partition, ready, stack
 from krepair.commit.visited import Answer
 from tools.torture import two_plans
@@ -63,7 +63,7 @@ def wrong():
     return any(two_plans.Episode(runner, known, case, work).play() for case in cases)
 sound = wrong()
 rewrite._check_swap_is_of_group = lambda *_: None
-Group.is_of_another_program = lambda *_: False
+GroupFiles.is_of_another_program = lambda *_: False
 ready._check_no_other_plan = lambda *_: None
 stack.Stack.check = lambda *_: None
 partition.ask = lambda *_: Answer()
