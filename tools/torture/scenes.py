@@ -255,7 +255,9 @@ class Scene:
         return Placed(path, plan, plan_file)
 
 
-def build(name: str, seed: int = 0, *, keep: str = "inplace", **typed: object) -> Scene:
+def build(
+    name: str, seed: int = 0, *, keep: str = "inplace", setup: Setup | None = None, **typed: object
+) -> Scene:
     """Build a scene.
 
     Args:
@@ -263,6 +265,7 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace", **typed: object) -
             ``~one-barrier`` see ``Scene``.
         seed: varies how many partitions, segments and batches it has.
         keep: mode ``inplace`` or ``until-verified``.
+        setup: setup of a scene that is not in ``SCENES``; experiments outside of this package make such scenes.
         typed: other options than those of the scene.
     """
     name, _, way = name.partition("~")
@@ -271,7 +274,7 @@ def build(name: str, seed: int = 0, *, keep: str = "inplace", **typed: object) -
     parent = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="krepair-scene-", dir=parent) as work:
         path = Path(work) / "logs"
-        options = SCENES[name](path, random.Random(f"{name} {seed}"))
+        options = (setup or SCENES[name])(path, random.Random(f"{name} {seed}"))
         _settle(path)
         options = replace(options, keep=keep, **typed)  # type: ignore[arg-type]
         plan = _tight(str(path), options) if keep == AUTO else make_plan(str(path), options)
