@@ -21,7 +21,7 @@ _SYNCED_THREE_TIMES = (
 _SAME_FOLDER = "the next record, or the next file of the same folder, syncs the folder, too"
 
 _FILES = "commit/change_files.py ChangeFiles"
-_KEPT = f"{_FILES}.go_on: run(folder, [SyncDir(names.keep())])"
+_KEPT = f"{_FILES}.go_on: run(folder, [SyncDir(folder.names.keep())])"
 _SWAPPED = f'{_FILES}.go_on: run(folder, [SyncDir("")])'
 _MEND = "commit/mend.py"
 _LOG_BACK = f'{_MEND} MendLogs.go_back: run(folder, [*back, SyncDir(""), *forget, *fronts], files)'
