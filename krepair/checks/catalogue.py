@@ -16,11 +16,10 @@ from msgspec.structs import replace
 from krepair.next_command import Next
 
 NOTHING_CHANGED: Final = "nothing: krepair only reports it"
-KEPT: Final = "nothing: the originals are kept until purge, and undo puts them back"
+KEPT: Final = "nothing: the originals are kept until purge, and undo restores them"
 FROM_THE_LOG: Final = "nothing: an index is made from the log"
-THE_WAY_OUT: Final = (
-    "the cost of the way out that a person named in --accept-data-loss; all of it is kept until purge, and undo puts "
-    "it back"
+ACCEPTED_LOSS: Final = (
+    "the records that --accept-data-loss named; krepair keeps them until purge, and undo restores them"
 )
 
 CHECK: Final = "krepair check"
@@ -47,9 +46,9 @@ class StartEffect(StrEnum):
     UNKNOWN = "unknown"
     """Something could not be read or understood, so the effect is not known."""
     ASIDE = "aside"
-    """The broker renames the partition's folder to ``-stray`` and begins an empty one."""
+    """The broker renames the partition's folder to ``-stray`` and creates an empty one."""
     DIRECTORY = "directory"
-    """This log directory goes offline; a broker with other directories serves those, one without others ends."""
+    """This log directory goes offline; a broker with other log directories continues, one without any stops."""
     ENDS = "ends"
     """The broker does not start, even if it has other log directories."""
 
@@ -89,7 +88,7 @@ class Rule(Struct, frozen=True, tag_field="kind", tag="rule"):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One fault or remarkable fact in a log directory.
+    """One fault, or one fact that an operator should know, in a log directory.
 
     Attributes:
         rule: code of the rule, ``KRnnn``.
@@ -130,31 +129,30 @@ _RAN: Final = "run on clusters of three brokers of 3.9.2 and 4.3.1"
 # fmt: off
 CATALOGUE: Final[tuple[Rule, ...]] = (
     # -- transactions and the cleaner
-    Rule("KR101", SLOW, "Transaction markers and emptied batches that no cleaner removes", fix="markers",
+    Rule("KR101", SLOW, "Transaction markers and retained empty batches that no cleaner removes", fix="markers",
          lost_if_wrong=KEPT,
-         evidence="batches and bytes of markers, of emptied batches and of data, per partition",
+         evidence="batches and bytes of markers, of retained empty batches and of data, per partition",
          danger="the partition grows without limit (hundreds of GB have been seen) and fills the disk; after the loss "
                 "of a broker, loading its groups takes hours",
          source="KAFKA-8335, commit 0bf7fa85de1 (2.2.1)"),
     Rule("KR103", SLOW, "Transaction that never ends",
-         evidence="producer id, epoch and first offset of a transaction without a marker, and how long it has been "
-                  "open by the coordinator's log or by a later marker, up to the broker's last write: longer than "
-                  "its timeout, or than transaction.max.timeout.ms, plus five minutes; or a transaction that the "
-                  "coordinator's log does not have",
+         evidence="producer id, epoch and first offset of a transaction without a marker. It was open for more than "
+                  "its timeout (or transaction.max.timeout.ms) plus five minutes, measured from the coordinator's log "
+                  "or a later marker to the broker's last write; or the coordinator's log does not have it",
          danger="read_committed consumers wait at its first offset forever, and nothing after it is compacted",
          lost_if_wrong=f"{NOTHING_CHANGED}. Do not abort a transaction only because of this finding: the abort of a "
                        "live transaction loses its records. kafka-transactions.sh find-hanging and describe show on "
                        "the running cluster whether it is alive; krepair transactions prints the commands",
          source="KIP-664, KAFKA-8351"),
-    Rule("KR104", SLOW, "Cleaner makes no progress",
+    Rule("KR104", SLOW, "Log cleaner makes no progress",
          evidence="offset in cleaner-offset-checkpoint, or none; the log end, and the bytes between the two",
          danger="a compacted partition grows without limit; committed offsets take longer and longer to load",
          source="KIP-346; LogCleanerManager (2.2.1)"),
-    Rule("KR105", SLOW, "What killed the cleaner",
+    Rule("KR105", SLOW, "Batch or segment that stops the log cleaner",
          evidence="the segment and position at which the cleaner finds no next batch; before 2.0 also the batch above "
                   "max.message.bytes and the segment whose offsets overflow; from 4.4 on a record of a compressed "
                   "batch above max.decompressed.message.bytes",
-         danger="the cleaner fails on this partition in each pass and never gets past it",
+         danger="the cleaner fails on this partition in each pass, and cleans nothing after this point",
          source="KIP-346, KAFKA-6264, KAFKA-6834; LogCleaner.growBuffersOrFail (2.2.1, 3.9); seen on 2.2.1, 3.9.2 and "
                 "4.3.1: large batches, records without a key and wrong CRCs do not stop the cleaner"),
     Rule("KR106", CONFUSING, "Modification times look copied",
@@ -164,7 +162,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          danger="the modification time of a file is the broker's clock for markers and tombstones. If a copy has other "
                 "times, they are removed too late or too early",
          source="Cleaner.cleanSegments (2.2.1), LogSegment.lastModified"),
-    Rule("KR107", INFORMATION, "Open transaction; it is not known for how long",
+    Rule("KR107", INFORMATION, "Open transaction of unknown age",
          evidence="partition, producer id and first offset of transactions without a marker, if neither a later "
                   "marker nor __transaction_state here shows how long they have been open",
          danger="none if it is alive: the coordinator ends it after its timeout; if it is never ended, see KR103",
@@ -182,11 +180,13 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="KIP-346; KAFKA-6854, KAFKA-8764, KAFKA-9826; Cleaner.shouldRetainRecord (2.2.1, 3.9, 4.3)"),
     Rule("KR109", BROKER_DOWN, "Transaction log that a coordinator cannot load to its end", fix="compact",
          lost_if_wrong=KEPT,
-         evidence="a segment that ends with an emptied batch, for a broker before 3.9.2; or offsets without a batch "
-                  "before an empty active segment, for a broker before 2.4. Only information if the version is not "
-                  "known: cleaners of 3.9.2 and later leave such batches, and their brokers read past them",
+         evidence="a segment that ends with a retained empty batch, for a broker before 3.9.2; or offsets without a "
+                  "batch before an empty active segment, for a broker before 2.4. The severity is 'information' if the "
+                  "version is not known: cleaners of 3.9.2 and later leave such batches, and their brokers read past "
+                  "them",
          danger="the broker starts, but the coordinator of this partition of __transaction_state answers "
-                "COORDINATOR_LOAD_IN_PROGRESS forever: none of its transactional ids can begin, and one core is busy",
+                "COORDINATOR_LOAD_IN_PROGRESS forever: none of its transactional ids can begin a transaction, and the "
+                "load keeps one CPU core busy",
          source="KAFKA-17941, KAFKA-9065, KAFKA-17076; TransactionStateManager.loadTransactionMetadata; seen on 2.2.1, "
                 "3.7.2, 3.9.2"),
     # -- indexes
@@ -239,34 +239,34 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "(KR803)",
          lost_if_wrong="the bytes after the last valid batch; they are kept until purge, and undo writes them back",
          source="LogLoader.recoverLog (3.9), Log.recoverLog (2.2.1)"),
-    Rule("KR302", DATA_LOSS, "Damaged batch before the end of the log", fix="tail", lost_if_wrong=THE_WAY_OUT,
+    Rule("KR302", DATA_LOSS, "Damaged batch before the end of the log", fix="tail", lost_if_wrong=ACCEPTED_LOSS,
          evidence="position, which check failed (size, magic, CRC), how many bytes to the next valid batch, and what "
-                  "each way out costs in bytes, offsets and records",
+                  "each repair loses in bytes, offsets and records",
          danger="after an unclean stop the broker truncates the segment there and deletes all later segments; "
                 "consumers stop there",
          source="LogLoader.recoverLog (3.9), KAFKA-3919, KAFKA-8722"),
     Rule("KR303", BROKER_DOWN, "Offsets that do not grow, or lie outside their segment", fix="tail",
-         lost_if_wrong=THE_WAY_OUT,
-         evidence="position, the offset there, the offset before it, and what each way out costs",
+         lost_if_wrong=ACCEPTED_LOSS,
+         evidence="position, the offset there, the offset before it, and what each repair loses",
          danger="consumers read offsets twice or out of order; if a recovery writes an index entry there, it empties "
                 "the segment and deletes all later ones",
          source="KAFKA-3919, Log.recoverLog and OffsetIndex.append (2.2.1)"),
     Rule("KR304", BROKER_DOWN, "Offsets that do not fit the base of their segment", fix="tail",
-         lost_if_wrong=THE_WAY_OUT,
+         lost_if_wrong=ACCEPTED_LOSS,
          evidence="the offset and the segment's base, whether a broker's recovery splits the segment, and what each "
-                  "way out costs",
+                  "repair loses",
          danger="if the last offset is too far from the base, a broker splits the segment and loses nothing; in all "
                 "other cases a recovery that reads the offset fails, and the broker does not start",
          source="KAFKA-6264, Log.splitOverflowedSegment (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1"),
     Rule("KR305", DATA_LOSS, "Range of zeros in a log", fix="tail",
-         evidence="position, length, whether valid batches follow, and what each way out costs if they do. Only "
-                  "information if the zeros are space that a broker allocated ahead (preallocate): at the end of a "
-                  "closed segment whose next one begins at the next offset; at the log end after a kill, if "
+         evidence="position, length, whether valid batches follow, and what each repair loses if they do. The severity "
+                  "is 'information' if the zeros are space that a broker allocated ahead (preallocate): at the end of "
+                  "a closed segment whose next one begins at the next offset; at the log end after a kill, if "
                   "preallocate of the topic is on",
          danger="a write did not reach the disk; the broker truncates the log there and loses everything after it. "
                 "After a clean stop no broker starts if an active log ends with 18 or more zeros (KR803)",
-         lost_if_wrong="at the end of a partition only zeros; elsewhere the cost that a person named in "
-                       "--accept-data-loss; all of it is kept until purge",
+         lost_if_wrong="at the end of a partition: zeros only; elsewhere: the records that --accept-data-loss named. "
+                       "All bytes are kept until purge",
          source="LogLoader.recoverLog, FileRecords.open (3.9), KAFKA-3919, KAFKA-5431"),
     Rule("KR306", INFORMATION, "Batches of format v0 or v1",
          evidence="the first segment and position that has one",
@@ -279,8 +279,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     Rule("KR308", BROKER_DOWN, "File that the operating system cannot read",
          evidence="file, position and the system's own message",
          danger="with an I/O error (EIO) the disk may be failing: copy it first. With Permission denied (EACCES, "
-                "EPERM) run krepair as root, or as the user of the broker. krepair takes neither for corruption and "
-                "plans nothing",
+                "EPERM) run krepair as root, or as the user of the broker. krepair treats neither as "
+                "corruption, and plans no change",
          source="design"),
     Rule("KR309", CONFUSING, "Batch that can overflow an old client's fetch response",
          evidence="largest batch of a topic times its partitions here, against 2147483647",
@@ -289,8 +289,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="KAFKA-1196, KIP-74"),
     Rule("KR310", DATA_LOSS, "Offsets without records in a topic that is not compacted",
          evidence="the ranges, between segments or inside one, and the source that says that the topic is not "
-                  "compacted; a gap that a kept original of krepair fills is not counted. The severity is only "
-                  "confusing if just Kafka's default says it, or if an earlier cleaning left a trace",
+                  "compacted; a gap that a kept original of krepair fills is not counted. The severity is "
+                  "'confusing' if only Kafka's default says that, or if the log shows an earlier compaction",
          danger="a leader leaves no gaps, so records were here. A log file was lost or moved away, or an earlier --fix "
                 "tail=excise removed them, or the topic was compacted once (then nothing is wrong). Consumers skip the "
                 "gap without an error",
@@ -356,8 +356,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          evidence="the partition has no entry in replication-offset-checkpoint",
          danger="it is not known which records followers have. So krepair changes no markers of this partition, "
                 "unless a person decides to use the log end (--assume-high-watermark log-end)",
-         lost_if_wrong="if it is assumed too high, records that no other replica has are compacted too, but none is "
-                       "lost",
+         lost_if_wrong="if the assumed offset is too high, krepair also compacts records that no other replica has; "
+                       "the last record of each key stays",
          source="KAFKA-13194"),
     Rule("KR410", SLOW, "Cleaner checkpoint malformed or past the log end", fix="checkpoints",
          evidence="entry, and the log end",
@@ -398,7 +398,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          lost_if_wrong="nothing that a start would read",
          source="ProducerStateManager.removeStraySnapshots (2.8, 3.9), deleteSnapshotsBefore (2.2.1), KAFKA-9393; seen "
                 "on 2.2.1, 2.8.2, 3.9.2, 4.3.1"),
-    Rule("KR505", SLOW, "Transaction that a snapshot keeps open, and the log has forgotten", fix="snapshots",
+    Rule("KR505", SLOW, "Stale open transaction: open in a snapshot, absent from the log", fix="snapshots",
          evidence="the snapshot with which the next start begins, and in it a producer whose transaction is open; the "
                   "log begins at or below its first offset and holds no batch of that producer from there on",
          danger="read_committed consumers wait at its first offset forever, and nothing after it is compacted; a "

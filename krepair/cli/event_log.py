@@ -1,7 +1,7 @@
 """The log of a run, for ``--verbose`` and ``--log FILE``: a line for each event, with its time in UTC.
 
-Every package writes to the standard logger of its own module. Without these options nothing is printed, and nothing is
-worked out for it.
+Every package writes to the standard logger of its own module. Without these options nothing is printed, and no text is
+formatted for it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
 
 @contextlib.contextmanager
 def logged(verb: str, options: Options, log_dirs: Sequence[str]) -> Iterator[None]:
-    """Write the events of a run to stderr (``--verbose``) and to a file (``--log``), which grows.
+    """Write the events of a run to stderr (``--verbose``) and to a file (``--log``), which is appended to.
 
     Raises:
         RefusedError: the file would lie in a log directory.
-        UsageError: its folder is not there.
+        UsageError: its folder does not exist.
         UnwritableError: it cannot be opened.
     """
     handlers: list[logging.Handler] = [_Lines(sys.stderr)] if options.verbose else []

@@ -1,4 +1,4 @@
-"""The incident report: what ``apply``, ``undo`` and ``purge`` did with a plan, written beside the plan file by itself.
+"""The incident report: a record of ``apply``, ``undo`` and ``purge`` that krepair keeps beside the plan file.
 
 It begins with the short page of the plan; each run adds its time, user, result and page. It is Markdown, for a ticket.
 """
@@ -27,7 +27,7 @@ _KIND: Final = OutputKind(option="PLAN", what="reports", first=_FIRST.encode())
 
 
 class Incident(NamedTuple):
-    """Plan that a run changes a log directory by.
+    """Incident report of the runs that carry out one plan.
 
     Attributes:
         plan: plan that the run works on.
@@ -59,7 +59,7 @@ class Incident(NamedTuple):
             with open(_descriptor(target), "r+b") as file:
                 begin = file.read(len(_KIND.first))
                 if begin not in {b"", _KIND.first}:
-                    return  # a file of somebody else
+                    return  # somebody else's file of this name: never written to
                 file.seek(0, os.SEEK_END)
                 text = "" if begin else self._head()
                 file.write(

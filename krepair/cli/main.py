@@ -40,7 +40,7 @@ class Verbs(Mapping[str, Any]):
         if verb not in self._loaded:
             from krepair.cli import verbs
 
-            # From a single function typer builds its command, without a group around it.
+            # Given a single function, typer builds its command alone, without a group around it.
             alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
             alone.command(verb, cls=VerbCommand)(getattr(verbs, verb))
             self._loaded[verb] = typer.main.get_command(alone)

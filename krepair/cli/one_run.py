@@ -61,7 +61,7 @@ def run_and_finish(
         options: options as typed: ``--metrics``, ``--html``, ``--json``, ``--quiet``.
         browser: function that builds the page for ``--html``, if it differs.
         fill: filler of the next command, in the report and in an error.
-        same: next command if only the moment or the user was wrong.
+        same: next command if the same run could succeed later, or as another user.
         incident: report to which this run is added.
 
     Raises:
@@ -173,7 +173,7 @@ class CommandFiller:
         return filled.carrying(self.options)
 
     def without_names(self) -> CommandFiller:
-        """Return the same filling for any topic and partition."""
+        """Return this filler without the typed topics and partitions."""
         return with_fields(self, options=with_fields(self.options, topics=(), partitions=()))
 
 
@@ -384,7 +384,7 @@ class BarProgress:
         )
 
         class Terminal(Console):
-            """Console that draws with letters alone where the locale has no others; Python itself takes UTF-8 there."""
+            """Console that draws in ASCII if the locale has nothing else; Python itself would write UTF-8 there."""
 
             @property
             def encoding(self) -> str:
@@ -402,7 +402,7 @@ class BarProgress:
         self._task: TaskID | None = None
 
     def start(self, task: str, total_bytes: int) -> None:
-        """Draw a new bar, which moves without an end if the total is unknown."""
+        """Draw a new bar, which pulses if the total is unknown."""
         self._bars.start()
         self._task = self._bars.add_task(task, total=total_bytes or None)
 
@@ -420,9 +420,9 @@ class BarProgress:
 
 
 def _is_utf8() -> bool:
-    """Return whether the locale that was set for this process takes more than ASCII.
+    """Return whether the locale that was set for this process writes UTF-8.
 
-    In the locale C Python itself sets LC_CTYPE to C.UTF-8, so that this value says nothing.
+    In the locale C, Python itself sets LC_CTYPE to C.UTF-8, so that value proves nothing.
     """
     coerced = os.environ.get("LC_CTYPE", "")
     names = (os.environ.get("LC_ALL"), "" if coerced == "C.UTF-8" else coerced, os.environ.get("LANG"))
@@ -466,7 +466,7 @@ class LineProgress:
 
 
 def _events(verb: str, options: Options, log_dirs: Sequence[str]) -> contextlib.AbstractContextManager[None]:
-    """Provide the log of one verb, where one was asked for."""
+    """Write the log of one verb, if it was requested."""
     if not (options.verbose or options.log):
         return contextlib.nullcontext()
     from krepair.cli.event_log import logged

@@ -111,8 +111,8 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
 def exit_code_of(error: BaseException, verb: str) -> int:
     """Return the exit code of a run that ends with an error.
 
-    A refusal by the operating system is no bug of krepair, wherever it occurs: a verb that changes something may then
-    be half done.
+    A refusal by the operating system is not a bug in krepair, wherever it occurs; a verb that changes something may
+    then be half done.
     """
     if isinstance(error, typer.Exit):
         return error.exit_code
@@ -136,7 +136,7 @@ def _is_of_an_output(error: BaseException) -> bool:
 
 
 def _is_of_usage(error: BaseException) -> bool:
-    """Return whether it is one of typer's own usage errors, which alone have this method."""
+    """Return whether an error is one of typer's own usage errors: no other error has this method."""
     return hasattr(error, "format_message")
 
 
@@ -184,7 +184,7 @@ def _words(error: BaseException, verb: str) -> tuple[str, Next]:
         # A limit of the process or of the machine (ulimit -v, no overcommit).
         more = "free memory, or raise the limit of this process (ulimit -v), and run the same command again"
         return (
-            f"not enough memory: {str(error) or 'the operating system gave none'}{half_done}",
+            f"not enough memory: {str(error) or 'the operating system refused to allocate any'}{half_done}",
             Next.by_hand(more),
         )
     if isinstance(error, OSError):

@@ -44,7 +44,7 @@ def check(
     log_dirs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="LOGDIR", help="Log directories of one broker; without it, all that --config names."
+            metavar="LOGDIR", help="Log directories of one broker; by default all that --config names."
         ),
     ] = None,
     *,
@@ -84,17 +84,19 @@ def check(
 def plan(
     log_dir: Annotated[
         str,
-        typer.Argument(metavar="LOGDIR", help="The log directory of a stopped broker; a plan is for one."),
+        typer.Argument(
+            metavar="LOGDIR", help="Log directory of a stopped broker; each plan covers one log directory."
+        ),
     ],
     *,
     options: Options,
 ) -> None:
-    """Write down every change for review. Touches nothing; exits with 2 when there is something to do.
+    """Write a plan of every proposed change, for review. Changes no log; exits with 2 when there is something to do.
 
     Names for --fix:
 
     \b
-    markers      removes transaction markers and emptied batches that nobody needs (the default)
+    markers      removes transaction markers and empty batches that nobody needs (the default)
     compact      keeps the last record of each key, if the cleaner makes no progress
     tail         cuts torn tails; other damage in logs only with --accept-data-loss
     index        repairs .index, .timeindex and .txnindex files
@@ -102,15 +104,15 @@ def plan(
     snapshots    removes wrong producer snapshots, and builds one at the log end
     leftovers    completes swaps, and removes files that a broker's start deletes
     checkpoints  repairs the four offset checkpoints of the log directory
-    recovery     after an unclean stop, does the recovery before the next start
+    recovery     after an unclean stop, runs the broker's log recovery in advance
 
-    By default all markers and tombstones stay. To let old ones go, try these options in this order:
+    By default all markers and tombstones stay. To remove old ones, try these options in this order:
 
     \b
-    --cluster FILE             all other replicas are in sync: those older than delete.retention.ms go
-    --replicas with --cluster  the logs of all other replicas are read: at any horizon
-    --only-replica TOPIC       your word that there is no other replica: at any horizon
-    --as-broker                your consent: those older than delete.retention.ms go, as with Kafka
+    --cluster FILE             removes those older than delete.retention.ms if all other replicas are in sync
+    --replicas with --cluster  reads the logs of all other replicas, and then allows any age
+    --only-replica TOPIC       states that there is no other replica, and then allows any age
+    --as-broker                consents to Kafka's rule: removes those older than delete.retention.ms
 
     Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
     """  # noqa: D301
@@ -147,7 +149,7 @@ def _view_of(made: Plan, path: str, options: Options) -> View:
 
 @takes("output_format section json")
 def show(plan: PlanArgument, *, options: Options) -> None:
-    """Show a plan again: its short page, and all the rest in sections.
+    """Show a plan again: its short page, and its details in sections.
 
     Example: krepair show offsets.krplan --section risks
     """
@@ -170,7 +172,7 @@ def show(plan: PlanArgument, *, options: Options) -> None:
 def _observed(read: Plan) -> DiskObservation | str:
     """Observe the disk again for a plan; a plan of another host is shown without that."""
     if read.host != socket.gethostname():
-        return f"not looked at: this host is not {read.host}"
+        return f"not checked: this host is not {read.host}"
     from krepair.start.room import observe_again
 
     return observe_again(read)
@@ -227,7 +229,7 @@ def verify(
     """
     plan = next((path for path in targets if not os.path.isdir(path)), "")
     if plan and len(targets) > 1:
-        raise UsageError(f"{plan}: is no folder; give log directories, or one plan file alone")
+        raise UsageError(f"{plan}: is not a folder; give log directories, or one plan file alone")
     from krepair.cli.views.reports import verify_each_view, verify_view
     from krepair.plan.planfile import read_plan
 
@@ -249,10 +251,10 @@ def verify(
 
 @takes("plan_id broker_version scratch engine master json quiet verbose log")
 def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
-    """Put the kept originals back, byte for byte, with their modification times.
+    """Restore the kept originals, byte for byte, with their modification times.
 
     If the plan file is lost: krepair undo LOGDIR lists the plans that keep originals and changes nothing;
-    krepair undo LOGDIR --plan-id ID undoes one. If a journal is damaged, undo shows the lines to type.
+    krepair undo LOGDIR --plan-id ID undoes one. If a journal is damaged, undo prints the commands to type.
 
     Example: krepair undo offsets.krplan
     """
@@ -267,7 +269,7 @@ def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
 
 @takes("plan_id json quiet verbose log")
 def purge(plan: PlanOrLogDirArgument, *, options: Options) -> None:
-    """Free the kept originals of a plan that was applied. There is no undo after it.
+    """Delete the kept originals of an applied plan, which frees their space. It cannot be undone.
 
     If the plan file is lost: krepair purge LOGDIR lists the plans that keep originals and changes nothing;
     krepair purge LOGDIR --plan-id ID purges one.
@@ -306,7 +308,7 @@ def diff(
 def dump(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE", help="Files of a log directory; of a folder, its files in order."),
+        typer.Argument(metavar="FILE", help="Files of a log directory; for a folder, its files in order."),
     ],
     *,
     options: Options,
@@ -415,13 +417,13 @@ def facts(
         list[str] | None,
         typer.Argument(
             metavar="LOGDIR",
-            help="All log directories of one broker; without it, all that --config names.",
+            help="All log directories of one broker; by default all that --config names.",
         ),
     ] = None,
     *,
     options: Options,
 ) -> None:
-    """Write a file about these replicas, for krepair compare on another host.
+    """Write offsets and hashes of these replicas to a file, for krepair compare on another host.
 
     The file holds hashes, offsets and numbers, but no key and no value of a record.
 
@@ -432,7 +434,7 @@ def facts(
     from krepair.start.log_dirs_given import log_dirs_asked_for
 
     if not options.facts_file:
-        raise UsageError("--out FILE is needed: where the facts go")
+        raise UsageError("--out FILE is required: the facts are written to it")
     paths = log_dirs_asked_for(log_dirs or (), options.config)
     run_and_finish(
         "facts",
@@ -472,7 +474,7 @@ def explain(
 
 @takes("into json quiet")
 def warm(*, options: Options) -> None:
-    """Compile the code that the first run of the other verbs would compile. Part of an installation.
+    """Compile in advance what the other verbs would compile on their first run. Part of an installation.
 
     Example: krepair warm
     """

@@ -161,7 +161,7 @@ def _check_config(views: Sequence[LogDir], config: str | None) -> None:
         if os.path.realpath(view.path) not in known:
             raise RefusedError(
                 f"--config: {config} does not name {view.path}: {says}. Give the server.properties of this broker, "
-                "with the paths of this host. Without --config it is your word that no log directory was left out",
+                "with the paths of this host. Without --config it is your statement that no log directory was left out",
                 next_command=again,
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
-class CodeInWords(NamedTuple):
+class CodeExplanation(NamedTuple):
     """Explanation of one code of a plan.
 
     Attributes:
@@ -18,8 +18,11 @@ class CodeInWords(NamedTuple):
     then: str
 
 
-_REPLICA: Final = "krepair compare, with the log directories of the other replicas"
-_DAMAGED: Final = "krepair check names file and position; restore the replica from another one, or --fix tail"
+_REPLICA: Final = "run krepair compare with the log directories of the other replicas"
+_DAMAGED: Final = (
+    "run krepair check for file and position; then fetch the replica again from another broker, "
+    "or plan --fix tail"
+)
 
 OTHERS_FIRST: Final = (
     "If another replica is in sync, nothing has to be lost: while the cluster runs, move the partition away from this "
@@ -27,177 +30,196 @@ OTHERS_FIRST: Final = (
     "--accept-data-loss."
 )
 
-SKIPPED: Final[Mapping[str, CodeInWords]] = {
-    "refused-topic": CodeInWords("the metadata log of KRaft", "nothing: krepair never changes it"),
-    "tiered": CodeInWords(
+SKIPPED: Final[Mapping[str, CodeExplanation]] = {
+    "refused-topic": CodeExplanation("the metadata log of KRaft", "nothing: krepair never changes it"),
+    "tiered": CodeExplanation(
         "the topic is tiered, or may be",
-        "nothing: it is never changed; if it is not tiered, give its settings with --topic-config",
+        "nothing: krepair never changes it; if it is not tiered, give its settings with --topic-config",
     ),
-    "not-compacted": CodeInWords(
+    "not-compacted": CodeExplanation(
         "cleanup.policy has no compact",
         "give the settings of the topic with --topic-config, if that is wrong",
     ),
-    "empty": CodeInWords("a folder without a .log", "nothing"),
-    "review": CodeInWords(
+    "empty": CodeExplanation("a folder without a .log", "nothing"),
+    "review": CodeExplanation(
         "the review of the finished plan objects to a change of the partition",
         "krepair explain shows the objection; make a plan without that fix",
     ),
-    "not-begun": CodeInWords(
+    "not-begun": CodeExplanation(
         "apply would not begin with the partition: another plan is at work there, or its files are not as planned",
         "krepair undo LOGDIR lists what is kept; finish or undo the other plan first",
     ),
-    "no-high-watermark": CodeInWords(
-        "replication-offset-checkpoint has no line for the partition",
-        "--assume-high-watermark log-end, if you know that the other replicas have the whole log",
+    "no-high-watermark": CodeExplanation(
+        "replication-offset-checkpoint has no entry for the partition",
+        "give --assume-high-watermark log-end, if you know that the other replicas have the whole log",
     ),
-    "leftovers": CodeInWords(
+    "leftovers": CodeExplanation(
         ".swap, .cleaned or .deleted files of a broker that was interrupted",
-        "krepair plan LOGDIR --fix leftovers first",
+        "first run krepair plan LOGDIR --fix leftovers",
     ),
-    "special-file": CodeInWords(
+    "special-file": CodeExplanation(
         "a link, FIFO, socket or device has the name of a log file",
         "remove it, once you know who put it there",
     ),
-    "damage": CodeInWords("a segment cannot be read as batches to its end", _DAMAGED),
-    "txnindex-damage": CodeInWords(
+    "damage": CodeExplanation("a segment cannot be read as batches to its end", _DAMAGED),
+    "txnindex-damage": CodeExplanation(
         "a .txnindex cannot be read",
-        "krepair plan LOGDIR --fix index=regenerate first; tail,index=regenerate if the .log is damaged too",
+        "first run krepair plan LOGDIR --fix index=regenerate; or tail,index=regenerate if the .log is damaged too",
     ),
-    "txnindex-disagrees": CodeInWords(
-        "a .txnindex contradicts the markers of the log", "krepair plan LOGDIR --fix index=regenerate first"
+    "txnindex-disagrees": CodeExplanation(
+        "a .txnindex contradicts the markers of the log",
+        "first run krepair plan LOGDIR --fix index=regenerate",
     ),
-    "mixed-epochs": CodeInWords("one transaction has batches of two producer epochs", _REPLICA),
-    "forked": CodeInWords(
-        "below the high watermark this log and one of another replica have two histories",
-        f"{_REPLICA}; then start the broker, let it follow, and stop it again",
+    "mixed-epochs": CodeExplanation("one transaction has batches of two producer epochs", _REPLICA),
+    "forked": CodeExplanation(
+        "this log and another replica's diverge below the high watermark",
+        f"{_REPLICA}; then start the broker, let it catch up as a follower, and stop it again",
     ),
-    "snapshot-disagrees": CodeInWords(
-        "the newest producer snapshot is older than data of a living producer",
+    "snapshot-disagrees": CodeExplanation(
+        "the newest producer snapshot is older than data of an active producer",
         "krepair check names both offsets",
     ),
-    "open-snapshot": CodeInWords(
+    "open-snapshot": CodeExplanation(
         "the newest producer snapshot has a transaction open in a segment that would change; a broker before 2.4 may "
         "not start then",
-        "start the broker and stop it cleanly; or --broker-version, if it is 2.4 or later",
+        "start the broker and stop it cleanly; or give --broker-version, if it is 2.4 or later",
     ),
-    "fails-to-start": CodeInWords(
-        "a start that succeeds as the files are would fail after the changes",
-        "--broker-version, if that start is of another version; otherwise plan fewer fixes",
+    "fails-to-start": CodeExplanation(
+        "the next start would succeed with the present files, but fail after the changes",
+        "name the version of the next start with --broker-version, or plan fewer fixes",
     ),
-    "forgets-producers": CodeInWords(
-        "a start that knows the producers as the files are would forget them after the changes: no producer "
-        "snapshot is left",
-        "--fix tail,index, which makes all indexes right; after a cut --fix snapshots, too; or --broker-version, if "
-        "that start is of another version",
+    "forgets-producers": CodeExplanation(
+        "with the present files the next start restores the producers; after the changes it would forget them, because "
+        "no producer snapshot would be left",
+        "plan --fix tail,index to repair all indexes, and add --fix snapshots after a cut; or name the version of the "
+        "next start with --broker-version",
     ),
-    "unreadable": CodeInWords(
-        "the operating system could not read a file; that is never taken for damage",
-        "look at the disk and at permissions",
+    "unreadable": CodeExplanation(
+        "the operating system could not read a file; krepair does not treat that as damage",
+        "check the disk and the permissions",
     ),
-    "elsewhere": CodeInWords("the log directory was replaced while it was read", "plan again"),
-    "compacted-content": CodeInWords(
-        "records of a batch with a right checksum cannot be read", "krepair check --deep; restore the replica"
+    "elsewhere": CodeExplanation("the log directory was replaced while it was read", "plan again"),
+    "compacted-content": CodeExplanation(
+        "records of a batch with a correct checksum cannot be read",
+        "run krepair check --deep; then fetch the replica again from another broker",
     ),
-    "not-asked": CodeInWords(
-        "the topic's own configuration does not say cleanup.policy=compact",
-        "--topic-config with what kafka-configs.sh --describe prints",
+    "not-asked": CodeExplanation(
+        "the topic's configuration, as far as it is known, has no cleanup.policy=compact",
+        "save the output of kafka-configs.sh --describe and give it with --topic-config",
     ),
-    "scratch": CodeInWords("the keys do not fit into memory", "--scratch DIR, on another file system"),
-    "compacted-old-format": CodeInWords(
+    "scratch": CodeExplanation(
+        "the keys do not fit into memory", "give --scratch DIR, on another file system"
+    ),
+    "compacted-old-format": CodeExplanation(
         "messages of format v0 or v1 in the cleanable range", "nothing: the broker's cleaner compacts them"
     ),
-    "compacted-too-large": CodeInWords(
-        "a new log would pass 2 GiB", "nothing: the broker's cleaner stops there, too"
+    "compacted-too-large": CodeExplanation(
+        "a new segment would exceed 2 GiB", "nothing: the broker's cleaner stops there too"
     ),
-    "coordinator-load": CodeInWords(
-        "a new segment of __transaction_state would end without records, and a coordinator before 3.9.2 does not get "
-        "past it",
-        "nothing, or start 3.9.2 or later",
+    "coordinator-load": CodeExplanation(
+        "a new segment of __transaction_state would end without records, and a coordinator before 3.9.2 never "
+        "finishes loading it",
+        "nothing; or start a broker of 3.9.2 or later",
     ),
-    "untouched": CodeInWords(
+    "untouched": CodeExplanation(
         "a partition that krepair never changes, or a swap that waits for a broker",
-        "krepair plan LOGDIR --fix leftovers first",
+        "first run krepair plan LOGDIR --fix leftovers",
     ),
-    "marked-folder": CodeInWords(
-        "a -delete, -future or -stray folder has the same line in the recovery points",
-        "let the broker end what it began; a -stray folder stays forever: move it out of the log directory while the "
-        "broker is stopped",
+    "marked-folder": CodeExplanation(
+        "a -delete, -future or -stray folder uses the same entry of recovery-point-offset-checkpoint",
+        "let the broker finish what it began; a -stray folder stays forever: move it out of the log directory while "
+        "the broker is stopped",
     ),
-    "checkpoint": CodeInWords(
-        "the recovery points are damaged, or the log start is past the log end",
-        "krepair plan LOGDIR --fix checkpoints first",
+    "checkpoint": CodeExplanation(
+        "recovery-point-offset-checkpoint is damaged, or the log start is past the log end",
+        "first run krepair plan LOGDIR --fix checkpoints",
     ),
-    "overlap": CodeInWords("two segments have the same offsets", "krepair check names them"),
-    "index": CodeInWords(
-        "an index before the recovery point is not right",
-        "krepair plan LOGDIR --fix index,recovery: both in one plan",
+    "overlap": CodeExplanation("two segments have the same offsets", "krepair check names them"),
+    "index": CodeExplanation(
+        "an index before the recovery point is wrong",
+        "run krepair plan LOGDIR --fix index,recovery: both in one plan",
     ),
-    "epochs": CodeInWords(
+    "epochs": CodeExplanation(
         "the leader epochs are damaged, or the log contradicts them",
-        "krepair plan LOGDIR --fix epochs,recovery",
+        "run krepair plan LOGDIR --fix epochs,recovery",
     ),
-    "producers": CodeInWords(
+    "producers": CodeExplanation(
         "the producers at the log end cannot be determined", "krepair check says what is damaged"
     ),
-    "log-end": CodeInWords(
-        "it is not known where the next start ends the log, or versions differ",
-        "--broker-version of the next start",
+    "log-end": CodeExplanation(
+        "krepair cannot tell which log end the next start will find, or versions differ in it",
+        "give the version of the next start with --broker-version",
     ),
-    "missing-segment": CodeInWords("a segment of the log is missing", "krepair check; bring it back first"),
-    "no-room": CodeInWords(
+    "missing-segment": CodeExplanation(
+        "a segment of the log is missing", "run krepair check for its name, and restore the segment first"
+    ),
+    "no-room": CodeExplanation(
         "the changes do not fit on the disk beside those that are planned",
         "apply and purge this plan, then plan again",
     ),
-    "changed": CodeInWords("files changed while they were read", "stop the broker, plan again"),
+    "changed": CodeExplanation("files changed while they were read", "stop the broker, plan again"),
 }
 
 _ASK: Final = "krepair show PLAN --section risks names the partitions"
 
-RISKS: Final[Mapping[str, CodeInWords]] = {
-    "still-unclean": CodeInWords(
-        "for elections and in-sync replicas the stop stays a crash", "start the brokers that led before"
+RISKS: Final[Mapping[str, CodeExplanation]] = {
+    "still-unclean": CodeExplanation(
+        "leader elections and the ISR still treat this stop as a crash",
+        "start the brokers that were leaders before the stop",
     ),
-    "below-high-watermark": CodeInWords(
+    "below-high-watermark": CodeExplanation(
         "a log ends below its high watermark: committed records are missing here",
         "make another replica the leader",
     ),
-    "another-replica": CodeInWords("another replica may have the records that the plan removes", _REPLICA),
-    "every-replica": CodeInWords("the other replicas stay as they are", "each broker needs its own plan"),
-    "lagging-replica": CodeInWords(
+    "another-replica": CodeExplanation(
+        "another replica may have the records that the plan removes", _REPLICA
+    ),
+    "every-replica": CodeExplanation("the other replicas stay as they are", "each broker needs its own plan"),
+    "lagging-replica": CodeExplanation(
         "a follower that was behind for longer than delete.retention.ms may keep values that are deleted here",
         "replace such a follower",
     ),
-    "late-readers": CodeInWords(
-        "a reader that was behind misses older records of a key, and tombstones",
-        "let readers catch up before the stop",
+    "late-readers": CodeExplanation(
+        "a consumer that lags behind will not see older records of a key, nor removed tombstones",
+        "let consumers catch up before the stop",
     ),
-    "unclean-election": CodeInWords(
+    "unclean-election": CodeExplanation(
         "the evidence that replicas are in sync is void after an unclean election",
         "undo before the broker starts, if one happened",
     ),
-    "in-sync-only": CodeInWords(
+    "in-sync-only": CodeExplanation(
         "the only evidence is that replicas are in sync; their logs would prove more",
-        "--replicas reads the logs",
+        "give --replicas, so that krepair reads the logs",
     ),
-    "mtimes-copied": CodeInWords(
+    "mtimes-copied": CodeExplanation(
         "modification times look copied, and they are the clock for markers and tombstones", _ASK
     ),
-    "assumed-high-watermark": CodeInWords("the log end counts as the high watermark, by your consent", _ASK),
-    "keep-inplace": CodeInWords("the originals stay until krepair purge", "the disk is fuller until then"),
-    "keep-auto": CodeInWords(
-        "where there is no room for originals, apply frees them once the new files are verified",
+    "assumed-high-watermark": CodeExplanation(
+        "the log end counts as the high watermark, by your consent", _ASK
+    ),
+    "keep-inplace": CodeExplanation(
+        "the originals stay until krepair purge", "the disk is fuller until then"
+    ),
+    "keep-auto": CodeExplanation(
+        "if there is no space for originals, apply deletes them once the new files are verified",
         "such a change has no undo",
     ),
-    "keep-until-verified": CodeInWords(
-        "apply frees the originals once the new files are verified", "such a change has no undo"
+    "keep-until-verified": CodeExplanation(
+        "apply deletes the originals once the new files are verified", "such a change has no undo"
     ),
-    "comes-back": CodeInWords(
+    "comes-back": CodeExplanation(
         "the cause of the growth is not removed: the log will fill the freed space again",
         "upgrade, or restart the cleaner",
     ),
-    "horizon-forced": CodeInWords(
-        "the delete horizon is later than delete.retention.ms promises to readers", _ASK
+    "horizon-forced": CodeExplanation(
+        "the chosen delete horizon removes markers and tombstones earlier than "
+        "delete.retention.ms promises to consumers",
+        _ASK,
     ),
-    "others-have": CodeInWords("another replica holds back what could go", _ASK),
-    "kept-originals": CodeInWords("an earlier plan keeps originals here", "krepair undo LOGDIR lists them"),
+    "others-have": CodeExplanation(
+        "another replica still needs markers or tombstones that could otherwise be removed", _ASK
+    ),
+    "kept-originals": CodeExplanation(
+        "an earlier plan keeps originals here", "krepair undo LOGDIR lists them"
+    ),
 }

@@ -115,11 +115,11 @@ WAYS: Final = (
         "--only-replica TOPIC",
         "The topic has replication factor 1, or there is only this broker (TOPIC is then *).",
         "markers and tombstones, at any horizon",
-        "your word that there is no other replica",
+        "your statement that there is no other replica",
     ),
     Way(
         "--as-broker",
-        "You accept what Kafka accepts: a replica away for longer than delete.retention.ms may come to disagree.",
+        "You accept what Kafka accepts: a replica away for longer than delete.retention.ms may diverge.",
         "markers and tombstones older than delete.retention.ms",
         "your consent",
     ),

@@ -1,8 +1,8 @@
 """The closed list of reasons why marker-only compaction keeps, empties or drops a batch.
 
 Key compaction removes records first, then this list decides on the remaining batches. The code of a reason is printed
-in plans, and is never reused for another reason. Plans list reasons in the order of the members. The scan kernel has
-numbers of its own (``krepair.kernels.classes``); ``REASON_OF_CLASS`` in ``markers`` connects the two.
+in plans, and is never reused for another reason. Plans list reasons in the order of the members. The scan kernel uses
+its own numbers (``krepair.kernels.classes``); ``REASON_OF_CLASS`` in ``markers`` maps them to reasons.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 LAG: Final = "min.compaction.lag.ms"
-"""Value of ``Span.limit`` if the minimum compaction lag limits the cleanable range."""
+"""Limit of the cleanable range if the minimum compaction lag determines it."""
 
 
 class Verdict(StrEnum):
@@ -47,7 +47,7 @@ class ReasonText(NamedTuple):
     Attributes:
         verdict: keep, empty or drop.
         text: one line for a reviewer.
-        source: place where Kafka does the same, or describes it.
+        source: Kafka class, issue or KIP with the same rule, or a page of docs/.
     """
 
     verdict: Verdict
@@ -57,7 +57,7 @@ class ReasonText(NamedTuple):
 
 REASONS: dict[Reason, ReasonText] = {
     Reason.RECORDS: ReasonText(
-        Verdict.KEEP, "batch has records that stay; no rule of this table removes a record", "design"
+        Verdict.KEEP, "batch with remaining records; no rule here removes records", "design"
     ),
     Reason.MARKER_DATA_REMAINS: ReasonText(
         Verdict.KEEP,
@@ -66,15 +66,18 @@ REASONS: dict[Reason, ReasonText] = {
     ),
     Reason.MARKER_HORIZON: ReasonText(
         Verdict.KEEP,
-        "marker without data, but its segment is younger than the delete horizon",
+        "marker whose transaction has no data left, in a segment newer than the delete horizon",
         "Cleaner.cleanSegments (2.2.1)",
     ),
     Reason.MARKER_STAMP: ReasonText(
-        Verdict.KEEP, "marker without data whose own delete horizon has not passed", "KIP-534"
+        Verdict.KEEP,
+        "marker whose transaction has no data left and whose batch delete horizon has not passed",
+        "KIP-534",
     ),
     Reason.MARKER_EPOCH: ReasonText(
         Verdict.KEEP,
-        "marker of the current epoch of an active producer that has no data left: it fences older epochs",
+        "marker that carries the current epoch of an active producer without data in the log: a broker needs it to "
+        "fence older epochs",
         "docs/rules.md: brokers of 2.2.1 to 4.3.1 empty it",
     ),
     Reason.CONTROL_OTHER: ReasonText(
@@ -82,32 +85,32 @@ REASONS: dict[Reason, ReasonText] = {
     ),
     Reason.EMPTIED_PRODUCER: ReasonText(
         Verdict.KEEP,
-        "emptied batch that holds the last sequence of an active producer",
+        "retained empty batch with the last sequence of an active producer",
         "Cleaner.cleanInto, isBatchLastRecordOfProducer (2.2.1), KAFKA-8335",
     ),
     Reason.EMPTIED_LAST: ReasonText(
         Verdict.KEEP,
-        "emptied batch that is the last of the cleanable range or of its new segment",
+        "retained empty batch at the end of the cleanable range or of its new segment",
         "KAFKA-17076",
     ),
     Reason.MARKER_HELD: ReasonText(
         Verdict.KEEP,
-        "marker without data here that stays whole for other replicas: one of them has, or may have, a batch of its "
+        "marker whose transaction has no data here, kept because another replica has, or may have, a batch of that "
         "transaction",
         "docs/replicas.md",
     ),
     Reason.LAST_EMPTIED_NOW: ReasonText(
         Verdict.EMPTY,
-        "last batch of the cleanable range or of its new segment: kept as an emptied batch so that no end offset is "
-        "lost",
+        "last batch of the cleanable range or of its new segment: replaced by a retained empty batch, so that the "
+        "end offset survives",
         "KAFKA-17076",
     ),
     Reason.EMPTIED: ReasonText(
-        Verdict.DROP, "emptied batch that no active producer needs", "KAFKA-8335, commit 0bf7fa85de1"
+        Verdict.DROP, "retained empty batch that no active producer needs", "KAFKA-8335, commit 0bf7fa85de1"
     ),
     Reason.EMPTIED_MARKER: ReasonText(
         Verdict.DROP,
-        "emptied control batch: it restores no producer state",
+        "empty control batch: it restores no producer state",
         "ProducerAppendInfo.append (2.2.1)",
     ),
     Reason.MARKER: ReasonText(
@@ -116,7 +119,9 @@ REASONS: dict[Reason, ReasonText] = {
         "Cleaner.shouldDiscardBatch (2.2.1)",
     ),
     Reason.MARKER_STAMP_PAST: ReasonText(
-        Verdict.DROP, "marker without data whose own delete horizon has passed", "KIP-534, KAFKA-8522"
+        Verdict.DROP,
+        "marker whose transaction has no data left and whose batch delete horizon has passed",
+        "KIP-534, KAFKA-8522",
     ),
 }
 

@@ -33,7 +33,7 @@ def test_rules_that_users_know_by_number_keep_their_meaning():
         for code in ("KR101", "KR104", "KR201", "KR301", "KR302", "KR405", "KR601", "KR602", "KR606")
     } == {
         "KR101": "Transaction",
-        "KR104": "Cleaner",
+        "KR104": "Log",
         "KR201": "Time",
         "KR301": "Torn",
         "KR302": "Damaged",

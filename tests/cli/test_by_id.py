@@ -99,7 +99,7 @@ def test_after_the_plan_file_is_gone_its_id_is_enough(desk: Desk, verb: str):
     assert not list(desk.path.rglob("krepair~*"))
     assert (tree(desk.path) == before) is (verb == "undo")
     assert desk.kept() == []
-    assert "No plan keeps anything here." in desk.run(verb, desk.log_dir).stdout
+    assert "No plan keeps originals here." in desk.run(verb, desk.log_dir).stdout
 
 
 def test_each_of_several_plans_is_undone_by_its_id(desk: Desk):
@@ -110,7 +110,7 @@ def test_each_of_several_plans_is_undone_by_its_id(desk: Desk):
         (desk.plans / f"p{number}").unlink()
     plans = desk.kept()
     assert {tuple(plan["partitions"]) for plan in plans} == {(one,) for one in PARTITIONS}
-    assert "2 plans keep something" in desk.run("undo", desk.log_dir).stdout
+    assert "2 plans keep originals" in desk.run("undo", desk.log_dir).stdout
     for plan in plans:
         desk.run("undo", desk.log_dir, "--plan-id", plan["plan_id"])
     assert tree(desk.path) == before

@@ -28,7 +28,7 @@ OUTCOMES = {
 TOLD = {
     ("apply", "committed"): "{n} {change} made",
     ("apply", "already"): "{n} {change} done before",
-    ("undo", "undone"): "{n} {change} taken back",
+    ("undo", "undone"): "{n} {change} undone",
     ("undo", "already"): "{n} {change} not applied here",
     ("undo", "gone"): "{n} {folder} deleted by the broker",
     ("purge", "purged"): "the originals in {n} {folder} were purged",

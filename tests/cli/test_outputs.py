@@ -162,14 +162,14 @@ def test_a_rule_that_is_asked_for_lists_each_of_its_findings_and_no_other_one() 
 @pytest.mark.parametrize("width", [0, 80], ids=["file", "screen"])
 def test_that_nothing_was_found_of_a_rule_that_is_asked_for_is_said(width: int) -> None:
     told = (Finding(rule="KR302", partition="b-3", file="x.log", evidence="CRC"),)
-    assert "\nNo finding of KR605.\n" in plain(check_view(many(told), Options(rule="KR605"), width))
+    assert "\nNo findings of KR605.\n" in plain(check_view(many(told), Options(rule="KR605"), width))
     assert "No finding" not in plain(check_view(many(told), Options(rule="KR302"), width))
     assert "No finding" not in plain(check_view(many(), Options(), width))
 
 
 def test_of_a_rule_that_another_command_looks_for_that_command_is_named() -> None:
     page = plain(check_view(many(), Options(rule="KR650")))
-    assert "\nNo finding of KR650. Only krepair compare looks for it.\n" in page
+    assert "\nNo findings of KR650. Only krepair compare looks for it.\n" in page
 
 
 def test_all_lists_every_partition() -> None:
@@ -197,5 +197,5 @@ def test_an_apply_that_was_interrupted_before_its_first_change_does_not_say_that
     None
 ):
     page = plain(apply_view(ApplyReport(verb="apply", plan_id="0123abcd", log_dir="/data", interrupted=True)))
-    assert "It was stopped before the first change was begun." in page
+    assert "It was stopped before the first change began." in page
     assert "nothing to do" not in page.lower()

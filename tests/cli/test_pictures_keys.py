@@ -98,7 +98,7 @@ def test_page_of_a_compact_plan_names_what_goes_by_key_and_says_no_rule_that_is_
     assert {box["class"] for box in read.boxes} >= {"goes-by-key", "records", "markers", "emptied"}
     for text in (read.text, markdown(plan_view(plan))):
         assert "counted as they are without these records" in text
-        assert "batch has records that stay; no rule of this table removes a record" in text
+        assert "batch with remaining records; no rule here removes records" in text
         assert "marker-only" not in text
 
 

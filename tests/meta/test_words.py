@@ -17,7 +17,7 @@ BEFORE = re.compile(rf" (?:[a-z-]+ )?({THINGS})\b")
 # Where the number is two or more: the line is only there then.
 ALWAYS_MANY = frozenset(
     {
-        "{len(rows)} plans keep something",
+        "{len(rows)} plans keep originals",
         "{seen.producers} producers, ",
         "{len(current)} folders of it were found, one was expected",
         "{len(same)} folders of it were found, one was expected",

@@ -253,7 +253,7 @@ def test_where_no_topic_is_known_to_be_compacted_the_plan_says_what_would_tell_i
 ) -> None:
     plan = make_plan(str(ordinary_topics), Options(fixes=(fix,), engine=EngineName.INLINE))
     (line, _) = not_mended(plan).lines
-    assert line.startswith(f"No partition was looked at for --fix {fix}: it takes __consumer_offsets")
+    assert line.startswith(f"No partition was examined for --fix {fix}: it takes __consumer_offsets")
     assert "--topic-config FILE" in line
 
 
@@ -287,8 +287,8 @@ def test_a_name_that_is_not_there_is_told_beside_one_that_is(ordinary_topics: Pa
     )
     line, *_ = not_mended(make_plan(str(ordinary_topics), options)).lines
     assert line == (
-        "Nothing was looked at of topic order, topic b, topic c and 1 more: it is not in this directory, or "
-        "--fix epochs does not take it."
+        "Not examined: topic order, topic b, topic c and 1 more. This directory does not contain it, or --fix epochs "
+        "does not apply to it."
     )
 
 

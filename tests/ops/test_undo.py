@@ -305,13 +305,13 @@ def test_a_page_shows_the_lines_one_below_the_other_and_the_next_command(memory_
     assert differences(look(placed.path), before) == ""
 
 
-# -- Undo says only what is proven: a plan that was never applied is neither taken back, nor purged, nor freed.
+# -- Undo says only what is proven: a plan that was never applied is neither undone, nor purged, nor freed.
 
 UNPROVEN = (
     "were purged",
     "were freed",
     "was purged",
-    "taken back before",
+    "undone before",
     "made before",
 )
 
@@ -357,7 +357,7 @@ def test_a_plan_that_was_never_applied_is_called_that(memory_dir: Path, keep: st
 def test_a_plan_that_was_taken_back_is_not_applied_here_at_the_second_undo(memory_dir: Path) -> None:
     directory = Directory(memory_dir)
     apply(directory.plan, directory.options)
-    assert "changes taken back." in said(undo(directory.plan, directory.options))
+    assert "changes undone." in said(undo(directory.plan, directory.options))
     report = directory.undo(directory.plan)
     assert (report.exit_code, is_proven(report)) == (ExitCode.DONE, True)
     assert "nothing of this plan is applied here" in said(report)

@@ -277,9 +277,9 @@ def test_the_steps_after_a_plan_are_apply_verify_the_start_and_purge() -> None:
 
 def test_why_the_disk_was_not_looked_at_is_said_and_that_apply_looks() -> None:
     plan = good_plan(changing(0))
-    context = page_context_of(plan, "p")._replace(observed="not looked at: this host is not broker-1")
+    context = page_context_of(plan, "p")._replace(observed="not checked: this host is not broker-1")
     row = facts(plan_view(plan, context).sections[0])["Fits"]
-    assert row.startswith("not looked at: this host is not broker-1; apply looks first.")
+    assert row.startswith("not checked: this host is not broker-1; apply looks first.")
 
 
 def test_each_part_has_a_place_in_markdown_that_opens_with_a_click() -> None:

@@ -45,7 +45,7 @@ def test_a_broker_ends_beside_a_zookeeper_of_another_cluster_and_the_page_says_s
     (log_dir / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=krepair-test-cluster00\n")
     report = checked([log_dir], None, "3.9.2", int(time.time() * 1000))
     page = plain(check_view(report, Options(), 200))
-    assert "ZooKeeper was not asked: where its cluster.id is not krepair-test-cluster00" in page
+    assert "ZooKeeper was not queried: if its cluster.id is not krepair-test-cluster00" in page
     seen = judged(Healthy("2.2.1", "stopped"), log_dir.parent, "3.9.2", tmp_path / "work")
     assert not seen.up
     assert "Invalid cluster.id" in seen.log

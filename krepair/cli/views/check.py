@@ -119,10 +119,10 @@ def _typed(command: Next) -> tuple[Next, ...]:
 
 
 def _none_of(code: str) -> str:
-    """Return the sentence that a rule has no findings, with the command that looks for it if ``check`` does not."""
+    """Build the sentence for a rule without findings; it names the command that looks for it if ``check`` does not."""
     command = RULES[code].command
     other = "" if command == CHECK else f" Only {command} looks for it."
-    return f"No finding of {code}.{other}"
+    return f"No findings of {code}.{other}"
 
 
 def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], request: _PageRequest) -> Section:
@@ -268,7 +268,7 @@ def _not_looked_for() -> Iterator[str]:
         f"{command} ({', '.join(rule.code for rule in others if rule.command == command)})"
         for command in dict.fromkeys(rule.command for rule in others)
     ]
-    yield f"Only looked for by other commands: {'; '.join(commands)}"
+    yield f"Found only by other commands: {'; '.join(commands)}"
 
 
 def _log_dir(report: LogDirReport) -> Iterator[Section]:
@@ -392,9 +392,9 @@ def _versions(report: CheckReport) -> Iterator[str]:
     clusters = {log_dir.cluster_id for log_dir in report.log_dirs} - {""}
     if clusters and oldest in _ZOOKEEPER_ONLY_VERSIONS:
         yield (
-            f"ZooKeeper was not asked: where its cluster.id is not {names_text(sorted(clusters))}, a broker since 2.4 "
-            "does not start. Then restore the data of ZooKeeper: without it no topic is known, whatever "
-            "meta.properties says."
+            f"ZooKeeper was not queried: if its cluster.id is not {names_text(sorted(clusters))}, a broker of 2.4 or "
+            "later does not start. In that case restore the data of ZooKeeper: without it the cluster has no topics, "
+            "whatever meta.properties says."
         )
 
 

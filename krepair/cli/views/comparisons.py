@@ -25,17 +25,17 @@ _REASSIGN: Final = "kafka-reassign-partitions.sh --bootstrap-server BROKER:9092"
 _BEFORE_AWAY: Final = (
     "Do not move or delete a folder by hand. If its broker is alone in the ISR, everything is gone on all replicas.",
     "Kafka itself can fetch a wrong replica again: take the partition away from its broker, and give it back.",
-    "Before the first command: the brokers of the wrong replicas run, since only a running broker deletes its folder.",
-    "And a right replica leads: kafka-topics.sh --describe shows it.",
+    "Before the first command, start the brokers of the wrong replicas: only a running broker deletes its folder.",
+    "Also make sure that a right replica leads: kafka-topics.sh --describe shows the leader.",
     "If a wrong one leads, stop its broker, and start it again when a right one leads.",
-    "The lists have the brokers that were compared. If a partition has other replicas, add them to both files.",
-    "Meanwhile the partition has fewer replicas. A spare broker may take the wrong one's place in away.json.",
-    "Before Kafka 2.5 type --zookeeper ZOOKEEPER:2181 in the place of --bootstrap-server BROKER:9092.",
+    "Both files name only the brokers that were compared. If a partition has other replicas, add them to both.",
+    "Until the last command the partition has fewer replicas. In away.json a spare broker may replace the wrong one.",
+    "Before Kafka 2.5, type --zookeeper ZOOKEEPER:2181 instead of --bootstrap-server BROKER:9092.",
 )
 _WORDS: Final = {
     m.DIVERGED: "which records are served depends on which replica leads",
     m.DAMAGED: "a replica has damaged or torn batches",
-    m.DECIDED_BY_LEADER: "a replica is behind, and not each of the others may lead while it catches up",
+    m.DECIDED_BY_LEADER: "a replica is behind, and not every other one may lead while it catches up",
     m.MISSING: "a replica could not be read",
     m.CANNOT_TELL: "they differ, and it is unknown which is right",
     m.IS_BEHIND: "a replica ends earlier, or will after its start",
@@ -123,7 +123,7 @@ def _partition(partition: m.PartitionVerdict) -> Section:
     lines = [f"{partition.verdict}. {right}"]
     for disagreement in partition.disagreements:
         at = f" from offset {disagreement.offset:,}" if disagreement.offset >= 0 else ""
-        tell = f" What would tell: {disagreement.would_tell}." if disagreement.would_tell else ""
+        tell = f" What would decide it: {disagreement.would_tell}." if disagreement.would_tell else ""
         lines.append(f"{disagreement.rule} {disagreement.kind}{at}: {disagreement.text}.{tell}")
     return Section(
         title=partition.name,
@@ -174,7 +174,7 @@ def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
     )
     rows = tuple((name, f"{count:,}") for name, count in sorted(counts.items()))
     table = table_of("what differs | # partitions", rows)
-    return [Section(title="What differs and does no harm (KR666)", table=table)]
+    return [Section(title="Harmless differences (KR666)", table=table)]
 
 
 def _never_cleaned(partitions: Iterable[m.PartitionVerdict], *, every: bool) -> Section:
@@ -188,16 +188,14 @@ def _never_cleaned(partitions: Iterable[m.PartitionVerdict], *, every: bool) -> 
     shown = lines if every else lines[:_NEVER_CLEANED_SHOWN]
     if len(lines) > len(shown):
         shown.append(f"{len(lines) - len(shown):,} more are not shown here; --all or --json has them.")
-    return Section(
-        title="Records that are missing where no cleaner is known to have been", lines=tuple(shown)
-    )
+    return Section(title="Missing records where no cleaner is known to have run", lines=tuple(shown))
 
 
 def _marked(report: CompareReport, *, every: bool) -> Section:
     shown = report.marked if every else report.marked[:_MARKED_SHOWN]
     left_out = len(report.marked) - len(shown)
     return Section(
-        title="Folders that a broker has marked, listed and not compared",
+        title="Folders that a broker has marked (not compared)",
         lines=(f"{left_out:,} more are not shown here; --all or --json has them.",) if left_out else (),
         table=table_of(
             "broker | folder | kind | log directory",
@@ -233,7 +231,7 @@ def _way_back(way: WayBack) -> Iterator[Section]:
         lines=(
             "Wait until --verify says that each of them is complete.",
             folders,
-            "A folder that is still there when its partition comes back is used again, wrong as it is.",
+            "If a folder still exists when its partition comes back, the broker uses it again, with its wrong content.",
         ),
         commands=tuple(_reassign("back.json")),
     )
@@ -252,11 +250,11 @@ def facts_view(report: FactsReport) -> View:
         f"{report.path}: {bytes_words(report.file_bytes)}, {share:.2%} of that.",
         f"SHA-256 {report.digest}",
         "The file holds hashes, offsets and numbers, no key and no value.",
-        "The digest does not prove who made the file: fetch it in a way that you trust.",
+        "The digest does not prove who made the file: transfer it over a channel that you trust.",
     ]
     if report.not_read:
         lines.append(
-            f"Not read: {', '.join(report.not_read)}. Nothing is known of a replica that was not found."
+            f"Not read: {', '.join(report.not_read)}. The file knows nothing about a replica that was not found."
         )
     return View(
         title="krepair facts",

@@ -86,7 +86,7 @@ def _misplaced(report: GroupsReport) -> list[str]:
         source = (
             "as the metadata log says"
             if report.partitions_recorded
-            else "by the folders that are here, since no metadata log is beside them"
+            else "judging by the folders here, since no metadata log lies beside them"
         )
         return [
             f"{OFFSETS_TOPIC} has {count_text(report.partitions_of_topic, 'partition')}, {source}.",
@@ -98,7 +98,7 @@ def _misplaced(report: GroupsReport) -> list[str]:
         groups = count_text(len(report.twice), "group")
         return [
             f"{groups} in two partitions of {OFFSETS_TOPIC}, such as {shown(report.twice[0])}.",
-            "Somebody has changed how many partitions there are. Nothing here shows which number is right.",
+            "The number of partitions was changed. Nothing here shows which number is right.",
         ]
     return []
 
@@ -106,7 +106,7 @@ def _misplaced(report: GroupsReport) -> list[str]:
 def _out_of_range(report: GroupsReport) -> list[str]:
     commits = sum(commit.out_of_range for group in report.groups for commit in group.commits)
     text = (
-        f"Commits outside of the log of their partition: {commits}. A consumer of such a commit starts where "
+        f"Commits outside the log of their partition: {commits}. A consumer of such a commit starts where "
         "auto.offset.reset says."
     )
     return [text] if commits else []
@@ -179,7 +179,7 @@ def _group(group: Group, now_ms: int) -> list[Section]:
 def not_there(kind: str, name: str, topic: str) -> str:
     """Describe a requested name that was not found: a typo, expired, or in a partition that is not here."""
     return (
-        f"No {kind} {shown(name)}: no record of it is in the partitions of {topic} here. Look at the spelling. It may "
+        f"No {kind} {shown(name)}: no record of it is in the partitions of {topic} here. Check the spelling. It may "
         "also have expired, or its partition may be on other brokers only."
     )
 
@@ -228,7 +228,7 @@ _ONLY_THEN = (
     "while ago, only the answers to the commands above count."
 )
 _OLD_BROKERS = (
-    "For brokers before 3.0 take kafka-transactions.sh of Kafka 3.0 to 3.9: that of 4.0 and later cannot write markers "
+    "For brokers before 3.0 use kafka-transactions.sh of Kafka 3.0 to 3.9: that of 4.0 and later cannot write markers "
     "to them."
 )
 
@@ -321,9 +321,9 @@ def _head(report: TransactionsReport, wanted: Sequence[str]) -> tuple[str, ...]:
 
 def _passed_over(report: GroupsReport | TransactionsReport) -> Iterator[str]:
     if report.unknown:
-        yield f"Records with a key that this version does not know: {report.unknown}."
+        yield f"Records with a key that this version of krepair does not know: {report.unknown}."
     if report.damages:
-        yield f"Damaged parts passed over: {report.damages}. The answer may lack what they said."
+        yield f"Damaged parts skipped: {report.damages}. What they contained may be missing above."
 
 
 def _id_row(each: Transaction) -> tuple[str, ...]:

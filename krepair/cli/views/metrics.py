@@ -35,7 +35,7 @@ _OF_A_DIR: Final = {
     "krepair_uncleanable_bytes": "Bytes that cannot be cleaned (KIP-346).",
     "krepair_reclaimable_bytes": "Bytes that can be freed.",
     "krepair_reclaimed_bytes": "Bytes that the last run freed.",
-    "krepair_problems": "What verify found wrong.",
+    "krepair_problems": "Problems that verify found.",
 }
 """Help texts of the metrics with one sample per log directory."""
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -80,9 +80,11 @@ def families(report: Any, ended: Ended) -> list[Family]:
     """
     run = {"verb": ended.verb}
     metrics = [
-        Family("krepair_last_run_timestamp_seconds", "When the last run ended.", ((run, ended.at_s),)),
-        Family("krepair_last_run_duration_seconds", "How long it took.", ((run, ended.duration_s),)),
-        Family("krepair_last_run_exit_code", "Its exit code.", ((run, ended.exit_code),)),
+        Family(
+            "krepair_last_run_timestamp_seconds", "Time at which the last run ended.", ((run, ended.at_s),)
+        ),
+        Family("krepair_last_run_duration_seconds", "Duration of the last run.", ((run, ended.duration_s),)),
+        Family("krepair_last_run_exit_code", "Exit code of the last run.", ((run, ended.exit_code),)),
     ]
     return metrics + _figures(report, ended.verb)
 
@@ -153,7 +155,7 @@ def _of_compare(report: CompareReport) -> list[Family]:
     )
     return [
         Family("krepair_replica_verdicts", "Partitions by verdict.", verdicts),
-        Family("krepair_replica_disagreements", "Partitions by what is wrong, and on which broker.", wrong),
+        Family("krepair_replica_disagreements", "Partitions by problem and broker.", wrong),
     ]
 
 

@@ -46,7 +46,7 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
 
 
 def _of_another_broker(plan: Plan, options: Options) -> str:
-    """Return that the settings of a plan belong to another broker; empty if nothing shows it."""
+    """Build a warning if the settings of a plan belong to another broker; empty if nothing shows it."""
     text = why_of_another_broker(options.config, plan.log_dir, plan.broker_id)
     return f"{text}. The settings are those of broker {configured_id(options.config)}" if text else ""
 
@@ -93,18 +93,18 @@ def not_mended(plan: Plan) -> Section:
         commands.append(first.carrying(options_of(plan)))
     if not plan.partitions:
         lines += [
-            f"No partition was looked at for --fix {fix.name}: it takes {fix.takes}."
+            f"No partition was examined for --fix {fix.name}: it takes {fix.takes}."
             for fix in requested_fixes(plan.policy.fixes)
             if fix.takes
         ]
     elif unseen := _named_and_not_there(plan):
         lines.append(
-            f"Nothing was looked at of {names_text(unseen)}: it is not in this directory, or "
-            f"--fix {names} does not take it."
+            f"Not examined: {names_text(unseen)}. This directory does not contain it, or --fix {names} does not "
+            "apply to it."
         )
     if lines or not targets_of(plan):
         lines.append(
-            f"This plan only looks for what --fix {names} repairs. krepair check looks for all the rest."
+            f"This plan only looks for what --fix {names} repairs. krepair check looks for everything else."
         )
         commands += _why_nothing(plan)
         commands.append(Next.of("check", plan.log_dir).carrying(options_of(plan)))
@@ -134,7 +134,7 @@ def _why_nothing(plan: Plan) -> Iterator[Next]:
 
 
 def _named_and_not_there(plan: Plan) -> list[str]:
-    """Return named topics and partitions that the plan does not hold; a typing error must not look like good news."""
+    """Return typed topics and partitions that the plan does not contain; a typing error must not look like success."""
     there = {(partition.topic, partition.partition) for partition in plan.partitions}
     return [f"{kind} {name}" for kind, name in named_and_missing(options_of(plan), there)]
 

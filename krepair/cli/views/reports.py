@@ -53,7 +53,7 @@ def apply_view(report: ApplyReport) -> View:
     if report.results:
         lines.append(freed_in_all(report.verb, report.bytes_freed))
     elif report.interrupted:
-        lines.append("It was stopped before the first change was begun.")
+        lines.append("It was stopped before the first change began.")
     else:
         lines.append("There was nothing to do.")
     if report.uncleanable_partitions:
@@ -129,7 +129,7 @@ def _done_text(verb: str, done: int, *, whole: bool) -> str:
     if verb == "purge":
         return f"the originals in {count_text(done, 'folder')} were purged"
     if verb == "undo":
-        return f"{count_text(done, 'change')} taken back"
+        return f"{count_text(done, 'change')} undone"
     read = "; every new file was read again before it replaced anything" if whole else ""
     return f"{count_text(done, 'change')} made{read}"
 
@@ -157,9 +157,9 @@ def kept_view(verb: str, report: KeptReport) -> View:
         )
         for plan in report.plans
     )
-    line = "1 plan keeps something." if rows else "No plan keeps anything here."
+    line = "1 plan keeps originals." if rows else "No plan keeps originals here."
     if len(rows) > 1:
-        line = f"{len(rows)} plans keep something. Where two changed the same partition, undo the upper one first."
+        line = f"{len(rows)} plans keep originals. If two of them changed the same partition, undo the upper one first."
     sections = (
         Section(
             title=f"Kept originals in {report.log_dir}",
