@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Final
 from krepair.commit.mend import CUT
 from krepair.commit.steps import Names
 from krepair.fixes.untouched import waits_for_leftovers
+from krepair.formats.batch_front import FRONT_BYTES, batch_front
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.offset_index import ENTRY_SIZE
 from krepair.formats.offset_index import view as view_of_index
 from krepair.kernels.columns import BatchWalk
+from krepair.kernels.resync import find_batch
 from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from
 from krepair.logdir.values import LogDir, Partition, Segment
 from krepair.rules.checkpoints import Key
@@ -79,7 +82,7 @@ def _missing_tail_of(
     ]
     # An index beside a segment without records is empty after a clean stop, so an empty one proves no lost segment.
     without = sorted({base for base, file in orphans if base > end or file.size})
-    if not (above or without) or _has_backup(partition, end):
+    if not (above or without) or _has_backup(partition, end, max(above.values(), default=INT64_MAX)):
         return None
     signs = [f"{name} {offset}" for name, offset in above.items()]
     signs += [f"indexes of {log_name(base)} without it" for base in without[:_FEW]]
@@ -124,12 +127,39 @@ def end_now(view: LogDir, analysis: PartitionAnalysis) -> int | None:
     return valid[-1].last_offset + 1 if valid else last.base_offset
 
 
-def _has_backup(partition: Partition, end: int) -> bool:
+def _has_backup(partition: Partition, end: int, recorded: int) -> bool:
     """Return whether krepair cut the log there and still keeps the backup, so that undo restores the tail."""
-    last = f"{partition.segments[-1].log.name}{CUT}" if partition.segments else ""
-    names = kept_names(partition)
-    behind = (base_offset_of(name) for name in names if name.endswith(".log"))
-    return last in names or any(base is not None and base >= end for base in behind)
+    behind = (base_offset_of(name) for name in kept_names(partition) if name.endswith(".log"))
+    if any(base is not None and base >= end for base in behind):
+        return True
+    if not partition.segments:
+        return False
+    cut = f"{partition.segments[-1].log.name}{CUT}"
+    kept = (f"{partition.path}/{Names(private.name).keep()}/{cut}" for private in partition.private)
+    return any(_has_lost_batches(path, end, recorded) for path in kept)
+
+
+def _has_lost_batches(path: str, end: int, recorded: int) -> bool:
+    """Return whether the bytes that were cut off have a whole batch with offsets from ``end`` to below ``recorded``.
+
+    A torn tail has none: the rest of its batch, and all later ones, were lost before krepair cut it. Undo does not
+    restore them, so without this question nobody would hear of the loss, and ``checkpoints`` would erase its proof.
+    """
+    try:
+        with opened_for_reading(path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            return _has_batch(descriptor, 0, size, end, recorded - 1)
+    except OSError:
+        return False  # the missing tail stays unexplained and is reported
+
+
+def _has_batch(descriptor: int, position: int, size: int, lowest: int, highest: int) -> bool:
+    """Return whether a batch begins there that is whole by its size, or a valid one lies behind."""
+    front = batch_front(os.pread(descriptor, FRONT_BYTES, position))
+    if front is not None and front.fits(size - position) and lowest <= front.offset <= highest:
+        return True
+    found = find_batch(read_into_from(descriptor), position, size, lowest, highest)
+    return found.position >= 0 or not found.complete
 
 
 def kept_names(partition: Partition) -> set[str]:
@@ -164,7 +194,7 @@ def missing_tails_in(view: LogDir, folders: Collection[str]) -> tuple[MissingTai
 
 
 def _end_by_headers(partition: Partition) -> int | None:
-    """Return the log end offset, read from the last index entry on; None if no batch ends at the end of the file."""
+    """Return the log end offset, read from the last index entry on, without a torn tail; None if it is not known."""
     segment = partition.segments[-1]
     with opened_for_reading(segment.log.path) as descriptor:
         for start in (_last_position(segment), 0):
@@ -172,7 +202,9 @@ def _end_by_headers(partition: Partition) -> int | None:
             last = -1
             for rows in walk:
                 last = int(rows["last_offset"][-1])
-            if walk.is_at_end:
+            if walk.is_at_end or (
+                last >= 0 and not _has_batch(descriptor, walk.position, walk.file_size, last + 1, INT64_MAX)
+            ):
                 return max(last + 1, segment.base_offset)
     return None
 

@@ -11,8 +11,8 @@ from krepair.plan.commands import after_stop_command, evidence_command, later_ho
 from krepair.plan.model import Plan, Preview
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from krepair.plan.short import DiskObservation, PageContext
-from krepair.plan.view import View
+from krepair.plan.short import NOT_REPAIRED, DiskObservation, PageContext, damage_that_stays
+from krepair.plan.view import Section, View
 
 
 def page_context_of(plan: Plan, path: str, place: Sequence[str] = ()) -> PageContext:
@@ -31,6 +31,7 @@ def page_context_of(plan: Plan, path: str, place: Sequence[str] = ()) -> PageCon
         with_later_horizon=later_horizon_command(plan).more(place),
         after_stop=after_stop_command(plan).more(place) if preview else NOTHING,
         objections=tuple(review(plan)),
+        unmended=Section(title=NOT_REPAIRED, lines=tuple(damage_that_stays(plan)), part="partitions"),
         only_root=_is_for_root_alone(path, plan.log_dir),
     )
 

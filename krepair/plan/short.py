@@ -24,7 +24,9 @@ from krepair.plan.model import (
     Evidence,
     KeepOriginal,
     KeyCompaction,
+    MendLog,
     NotReversible,
+    PartitionPlan,
     Plan,
     Preview,
 )
@@ -52,10 +54,10 @@ OR_UNTIL: Final = "or until a broker changes a file that this plan changed"
 """Limit of undo before purge: undo compares the files that the plan changed, and no others."""
 UNTIL: Final = f"until purge, {OR_UNTIL}"
 
+NOT_REPAIRED: Final = "What this plan does not repair"
+
 _GAP: Final = 2
 """Spaces between a label and its text."""
-_AFTER_A_START: Final = "after a start, only for partitions that the broker left unchanged"
-"""Partitions that can still be undone then: each is checked by itself."""
 _BY_TIME: Final = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
 _UNPROVED: Final = {
     "only-replica": "that no other replica exists",
@@ -364,6 +366,8 @@ def _lost_text(plan: Plan, changes: Sequence[Change]) -> str:
         return "; ".join(parts)
     if any(change.decides_on for change in changes):
         return "no record: the removed batches and markers hold none"
+    if any(isinstance(change, MendLog) for change in changes):
+        return "no record that can be read: what is cut off holds no whole batch"
     return "no record"
 
 
@@ -530,6 +534,29 @@ def _left(plan: Plan, context: PageContext) -> Iterator[_Row]:
         yield _Row("Besides", line, section="partitions", codes=(line.partition(" ")[0],))
 
 
+def damage_that_stays(plan: Plan) -> list[str]:
+    """Describe, in one sentence each, the damage that the plan met and does not repair."""
+    lines = []
+    if damaged := damaged_partitions(plan):
+        many = count_text(len(damaged), "damaged partition")
+        lines.append(f"{many} would stay damaged: {damaged[0].folder}: {damaged[0].why}.")
+    partly = partly_repaired(plan)
+    lines += [f"{partition.why}." for partition in partly[:_FEWEST]]
+    if len(partly) > _FEWEST:
+        lines.append(f"So would damage in {count_text(len(partly) - _FEWEST, 'more partition')}.")
+    return lines
+
+
+def damaged_partitions(plan: Plan) -> list[PartitionPlan]:
+    """Return the partitions that the plan leaves as they are because they are damaged."""
+    return [partition for partition in plan.partitions if partition.uncleanable_bytes]
+
+
+def partly_repaired(plan: Plan) -> list[PartitionPlan]:
+    """Return the partitions in which the plan leaves damage, although it does not skip them."""
+    return [partition for partition in plan.partitions if partition.why and partition.status != "left alone"]
+
+
 def earlier_than_asked(plan: Plan) -> dict[str, str]:
     """Return the horizon used -> a sentence, if the evidence does not allow the requested time."""
     requested = plan.policy.horizon
@@ -590,8 +617,8 @@ def _ways_back(context: PageContext, changes: Sequence[Change]) -> Iterator[_Row
     if len(freed) + len(never) < len(changes) and context.lack is None:
         undo = typable(Next.of("undo", context.path))
         what = "every byte of the rest" if freed or never else "every byte"
-        way = f"{undo}, with the broker stopped, until purge: {what} comes back"
-        yield _Row("Undo", f"{way}. It needs a few free blocks; {_AFTER_A_START}", _STAYS, way)
+        way = f"{undo}, with the broker stopped, {UNTIL}: {what} comes back"
+        yield _Row("Undo", f"{way}. It needs a little free disk space.", _STAYS, f"{undo}, {UNTIL}")
 
 
 def _of_all(some: Sequence[Change], changes: Sequence[Change]) -> str:

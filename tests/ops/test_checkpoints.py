@@ -11,6 +11,7 @@ import pytest
 
 from krepair.checks.catalogue import Severity
 from krepair.cli.views.planned import planned_view
+from krepair.cli.views.writers import markdown
 from krepair.errors import ExitCode, UsageError
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
@@ -498,6 +499,18 @@ def test_what_krepair_cut_itself_is_no_loss_while_it_is_kept(two_segments: Path)
     assert verify_plan(plan, options()).problems == ()
     assert "KR312" not in {one.rule for one in checked(two_segments).findings}
     assert {one.outcome for one in purge(plan, options()).results} == {"purged"}
+
+
+def test_a_torn_tail_that_krepair_cut_restores_nothing_so_the_loss_stays_known(two_segments: Path) -> None:
+    """Undo gives back the first half of one batch; nobody has the others that the clean stop recorded."""
+    within_a_batch(two_segments)
+    torn = planned(two_segments, fixes=("tail", "checkpoints"))
+    assert "offsets 15 to 19 are gone, 5 in all" in markdown(planned_view(torn, "torn.krplan"))
+    assert apply(torn, options()).exit_code == ExitCode.DONE
+    assert [one.rule for one in checked(two_segments).findings if one.rule == "KR312"] == ["KR312"]
+    assert planned(two_segments).root is None
+    assert {one.outcome for one in purge(torn, options()).results} == {"failed"}
+    assert "KR312" in {one.rule for one in checked(two_segments).findings}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from krepair.plan.commands import options_of
 from krepair.plan.facts import fix_names
 from krepair.plan.model import Plan
 from krepair.plan.render import plan_view
+from krepair.plan.short import NOT_REPAIRED, damage_that_stays, damaged_partitions, partly_repaired
 from krepair.plan.view import Section, View
 from krepair.rules.missing_tails import MissingTail
 from krepair.start.log_dirs_given import named_and_missing
@@ -56,19 +57,10 @@ _MOST: Final = 3
 
 def not_mended(plan: Plan) -> Section:
     """Return the section on damage that the plan leaves, with commands, and on ``check`` where nothing is planned."""
-    damaged = [partition for partition in plan.partitions if partition.uncleanable_bytes]
     names = ", ".join(fix.name for fix in requested_fixes(plan.policy.fixes))
-    lines: list[str] = []
+    lines = damage_that_stays(plan)
     commands: list[Next] = []
-    if damaged:
-        many = count_text(len(damaged), "damaged partition")
-        lines.append(f"{many} would stay damaged: {damaged[0].folder}: {damaged[0].why}.")
-    stay = [partition for partition in plan.partitions if partition.why and partition.status != "left alone"]
-    lines += [f"{partition.why}." for partition in stay[:_MOST]]
-    if len(stay) > _MOST:
-        lines.append(f"So would damage in {count_text(len(stay) - _MOST, 'more partition')}.")
-    damaged += stay
-    if damaged:
+    if damaged := [*damaged_partitions(plan), *partly_repaired(plan)]:
         if any(partition.what_next.accepts_loss for partition in damaged):
             lines.append(OTHERS_FIRST)
         what_next = (partition.what_next.filled(log_dir=plan.log_dir) for partition in damaged)
@@ -112,7 +104,7 @@ def not_mended(plan: Plan) -> Section:
     if len(kept) > _MOST:
         lines.append("Each partition is below, with its command.")
     return Section(
-        title="What this plan does not repair",
+        title=NOT_REPAIRED,
         lines=tuple(lines),
         commands=tuple(kept[:_MOST]),
         part="partitions",
