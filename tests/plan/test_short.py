@@ -78,7 +78,7 @@ def test_it_fits_a_screen_for_any_number_of_partitions(count: int, width: int) -
         (good_plan(*map(changing, range(count))), ROWS),
         # Each kind of consent at once: what they say is never cut, nor what stays damaged.
         (everything(count), 44),
-        (everything(count, "t" * 200), 50),
+        (everything(count, "t" * 200), 54),
     ):
         page = short(plan)
         assert rows_of(on_screen(page, width), width) <= most, on_screen(page, width)
