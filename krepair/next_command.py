@@ -26,11 +26,11 @@ _CARRIED: Final[dict[str, tuple[Use, ...]]] = {
     "plan": ("plan", "reading", "scratch"),
     "transactions": ("reading",),
 }
-"""Verb -> groups of typed options that its command needs too."""
+"""Verb -> groups of options that are copied from the user's command line."""
 
 
 class Next:
-    """Command to type; ``NOTHING`` if there is none. Programs and plans get its text.
+    """Command to type; ``NOTHING`` if there is none. JSON output and plan files contain it as text.
 
     Attributes:
         verb: verb of krepair, as typed; empty if ``words`` alone say what to do.
@@ -53,7 +53,7 @@ class Next:
 
     @classmethod
     def by_hand(cls, text: str) -> Next:
-        """Build a line for a shell, a command of another program, or an instruction in words; it stays as it is."""
+        """Build a line for a shell, a command of another program, or an instruction in words; it is never quoted."""
         return cls("", (text,) if text else ())
 
     @classmethod
@@ -99,15 +99,15 @@ class Next:
 
     @property
     def accepts_loss(self) -> bool:
-        """Return whether the command accepts data loss."""
+        """True if the command has ``--accept-data-loss``."""
         return self.has(_ACCEPT_LOSS)
 
     def at(self, when: str) -> Next:
-        """Return the command with the time, or the user, at which to type it."""
+        """Return the command with a note that says when, or as which user, to type it."""
         return Next(self.verb, self.words, self.out, when)
 
     def more(self, words: Sequence[str]) -> Next:
-        """Return the command with those of the options that it does not have yet.
+        """Return the command with its missing options added.
 
         Args:
             words: options of a command line, with their values.
@@ -118,10 +118,11 @@ class Next:
         return Next(self.verb, (*self.words, *missing), self.out, self.when)
 
     def _lacks(self, option: str, value: str = "") -> bool:
-        """Return whether an option can be added.
+        """Return whether an option may be added.
 
-        The options that name partitions belong together: one name more would extend the command to more partitions. A
-        consent is refused without the fix that needs it.
+        No ``--topic`` or ``--partition`` is added to a command that already has either, because one more name would
+        select more partitions. A consent is added only if the command names the fix that needs it, or names no fix:
+        krepair refuses it otherwise.
         """
         if option in _NAMES:
             return not any(map(self.has, _NAMES))
@@ -133,13 +134,13 @@ class Next:
         return not self.has(option, value) and (taken or not fixes)
 
     def carrying(self, options: Options) -> Next:
-        """Return the command with those of the typed options that it needs too."""
+        """Return the command with the user's options that its verb also needs."""
         return self.more(options.words(*_CARRIED.get(self.verb, ())))
 
     def filled(self, *, plan: str = "", log_dir: str = "", config: str = "") -> Next:
         """Return the command with its placeholders replaced by the known paths.
 
-        A new plan goes to a new file: the old one may still be needed for undo.
+        ``out`` is not replaced, because the old plan file may still be needed for undo.
         """
         if not self.verb:
             return self
@@ -165,13 +166,14 @@ _BEFORE_WHEN: Final = "   # "
 
 
 def in_one_plan(commands: Iterable[Next], asked: Sequence[str]) -> tuple[Next, ...]:
-    """Return commands; plans that differ in their fixes alone become one, with the fixes that were asked for.
+    """Return the commands with those ``plan`` commands joined that differ only in ``--fix``.
 
-    One that accepts a loss stays by itself. The fixes that were asked for alone would give the same plan again.
+    A joined command also has the requested fixes, unless they are all that it would have: that would repeat the present
+    plan. A command that accepts data loss is not joined.
 
     Args:
-        commands: what comes before a plan of the fixes that were asked for.
-        asked: these fixes, as ``--fix`` takes them.
+        commands: commands to type before the plan is made again.
+        asked: fixes of the present plan, as ``--fix`` takes them.
     """
     found: dict[tuple[str, ...], list[str]] = {}
     kept: dict[tuple[str, ...], Next] = {}

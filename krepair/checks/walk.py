@@ -4,9 +4,8 @@ The reader shares no code with the kernels that decide: the headers of v2 are re
 (``check_headers``), messages of v0 and v1 by zlib and the plain layout. All batches of a window are checksummed in one
 step by the crc32c package, so millions of markers can be verified fast enough for an apply.
 
-A CRC is linear. So one checksum of the whole window can check the checksums of neighbouring batches, if each stored CRC
-is put after its batch, in place of bytes that no CRC covers. The package computes that at the speed of memory, without
-any work per batch.
+A CRC is linear. If each stored CRC is written right after its batch, over bytes that no CRC covers, one checksum of the
+whole window verifies all batches. The crc32c package computes it at memory speed, without work per batch.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ def walk(
         read_into: function that fills a buffer from a file position and returns the bytes read; may raise ``OSError``.
         file_size: bytes of the file.
         window_bytes: bytes of a window; a larger batch is checksummed piece by piece.
-        check_crc: False to skip the CRCs of v2 batches, where their bytes are compared with checked ones anyway.
+        check_crc: False to skip the CRCs of v2 batches, because the caller compares their bytes with verified bytes.
         on_places: function that gets each window while it still has the bytes of the file (the CRC check overwrites
             some): (window, int64[N] places of its batches, place after the last). Their CRCs are not checked yet. A
             batch larger than the window comes alone: its front is at place 0, and its end lies after the window.
@@ -271,8 +270,8 @@ def crcs_are_right(
 ) -> bool:
     """Return True if the stored CRC-32C of every batch of a window is right.
 
-    A single wrong batch is always detected. Several wrong batches are missed with a chance of 1 in 2**32, as random
-    bytes are with one CRC.
+    A single wrong batch is always detected. Several wrong batches go undetected with probability 2**-32, the same as
+    for one CRC over random bytes.
 
     Args:
         buffer: uint8[W + 4 or more], the window with room for one CRC after its end. On True the first 25 bytes of
@@ -414,7 +413,7 @@ def _as_headers(columns: Int64s) -> np.ndarray[Any, Any]:
 
 
 class NotWholeError(Exception):
-    """Error for a log with other bytes than whole batches: file, position and problem."""
+    """Error for a log that contains anything but whole batches; the message has file, position and problem."""
 
 
 def headers_of(path: str, size: int, tree: Tree) -> Iterator[np.ndarray[Any, Any]]:

@@ -23,7 +23,7 @@ _FIRST_ENTRIES = 1024
 
 
 class IndexEntries:
-    """Builder of index entries. It must get all batches of the log in order; it does not check them.
+    """Builder of index entries. The caller adds all batches of a log in order; the batches are not checked here.
 
     Args:
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
@@ -58,7 +58,7 @@ class IndexEntries:
         Args:
             window: uint8[W] that begins with a batch.
             end: position in the window after the last batch.
-            starts: int32[N], N > 0, positions of the batches in the window.
+            starts: int32[N], N > 0, positions of the batches, relative to the window.
 
         Returns:
             int64[3, N]: position, last offset and largest timestamp of each batch; valid until the next window.
@@ -95,7 +95,8 @@ class IndexEntries:
     def entries(self) -> tuple[Int64s, Int64s]:
         """Return the entries of both indexes: int64[N, 2] (last offset, position), int64[M, 2] (timestamp, offset).
 
-        Offsets are absolute. The time index gets a closing entry if the largest timestamp has none yet.
+        Offsets are absolute. The time index gets a closing entry if the largest timestamp has none yet, as a broker's
+        recovery does at the end of each segment.
         """
         offsets, times = self.so_far()
         if self._state[R_LARGEST] > self._state[R_LAST_TIMESTAMP]:

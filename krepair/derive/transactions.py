@@ -1,8 +1,8 @@
 """Transactions of a log, derived from batch headers alone, and whether their records are committed, aborted or open.
 
-A transaction reaches from the first data batch after a marker of its producer to the next marker. A data batch without
-records counts, because it opens a transaction; a control batch without its record does not, because no broker reads it.
-Tables are arrays with one row for each transaction.
+A transaction spans from the producer's first data batch after a marker to the producer's next marker. A data batch
+without records counts, because it opens a transaction; a control batch without its record does not, because no broker
+reads it. Tables are arrays with one row for each transaction.
 
 Source: ProducerAppendInfo.append, appendDataBatch, appendEndTxnMarker (2.2.1, 3.9.2, 4.3.1).
 """
@@ -30,7 +30,7 @@ COMMIT: Final = 1
 T_PRODUCER, T_FIRST, T_LAST, T_MARKER, T_KIND, T_EPOCHS = range(6)
 TRANSACTION_COLUMNS: Final = 6
 NONE: Final = -1
-"""Value for "nothing": no data batch (T_FIRST, T_LAST), or no marker (T_MARKER)."""
+"""Value of T_FIRST and T_LAST without a data batch, and of T_MARKER without a marker."""
 
 # The fate of a record, as bits of its row.
 COMMITTED: Final = bits.COMMITTED
@@ -106,7 +106,7 @@ def _starts(events: Int64s) -> Int64s:
 
 
 def settled(events: Int64s) -> tuple[Int64s, Int64s]:
-    """Split the events of a part of a log into complete transactions, and events of all others.
+    """Split the events of one part of a log into complete transactions and the remaining events.
 
     The first and the last transaction of each producer may continue in another part, so they are not complete.
 
@@ -133,7 +133,7 @@ def _first_offsets(transactions: Int64s) -> Int64s:
 
 
 def _without_inner_data(events: Int64s) -> Int64s:
-    """Drop data batches between two others of the same producer and epoch, because they add no information.
+    """Drop data batches between two others of the same producer and epoch: only the first and last matter.
 
     Args:
         events: sorted events.
@@ -162,9 +162,9 @@ def runs_of(events: Int64s) -> Int64s:
 def begins_as_indexed(aborted: Int64s, latest: Int64s, indexed: Int64s) -> Int64s:
     """Return the first offset of each aborted transaction, from the ``.txnindex`` if its entry is plausible.
 
-    Up to 2.2.1 a cleaner removes a COMMIT marker whose records stay (KAFKA-8351), so that a later ABORT seems to cover
-    these records. If the index entry of the ABORT begins after them, brokers and consumers do not count them as
-    aborted, and nor does krepair.
+    Up to 2.2.1 a cleaner removes a COMMIT marker whose records stay (KAFKA-8351), and a later ABORT of the producer
+    then seems to cover these records too. If the .txnindex entry of that ABORT begins after the records, brokers and
+    consumers treat them as committed. krepair does the same.
 
     Args:
         aborted: int64[N, 3] (producer id, first offset by the log, offset of the abort marker).
@@ -183,8 +183,8 @@ def begins_as_indexed(aborted: Int64s, latest: Int64s, indexed: Int64s) -> Int64
 def parted(transactions: Int64s, highest_hole: int, indexed: Int64s) -> Int64s:
     """Split aborted transactions where the ``.txnindex`` says that they begin, see ``begins_as_indexed``.
 
-    The earlier part becomes a committed transaction whose marker is gone. Its row has the offset of its first batch in
-    place of the marker's, where no marker can be.
+    The earlier part becomes a committed transaction with a removed marker. In its row T_MARKER is the offset of the
+    first data batch, because no real marker can have that offset.
 
     Args:
         transactions: int64[N, TRANSACTION_COLUMNS].
@@ -250,7 +250,7 @@ def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
 
 
 def without_end(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Int64s:
-    """Return a copy in which transactions that reach into a damaged part have no marker, since it may be another."""
+    """Return a copy without the markers of transactions that reach into damage, which may hide the real one."""
     rows = transactions.copy()
     rows[touching(rows, hidden), T_MARKER] = NONE
     return rows

@@ -26,7 +26,7 @@ assert END_TXN_VALUE.size == 6
 
 
 class ControlType(IntEnum):
-    """Types of control records. Brokers ignore all other types."""
+    """Types of control records that brokers know; they ignore other types."""
 
     ABORT = 0
     COMMIT = 1

@@ -29,7 +29,7 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """Topic names that Kafka allows (``Topic.validate``)."""
 
 METADATA_TOPIC = "__cluster_metadata"
-"""Log of the KRaft controllers. It is no replica of a broker, and krepair never changes it."""
+"""Metadata log of the KRaft controllers. It is not a broker's replica, and krepair never changes it."""
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -63,7 +63,7 @@ class FileKind(StrEnum):
 
 
 class NameState(StrEnum):
-    """State of a file by its last suffix: live, or a leftover of cleaning, swapping or deleting."""
+    """State of a file, given by its last suffix: live, or left over from a cleaning, swap or deletion."""
 
     LIVE = ""
     CLEANED = ".cleaned"
@@ -89,7 +89,7 @@ class FileName(NamedTuple):
 
     Attributes:
         name: name of the file on disk.
-        kind: kind by the suffix, or by the suffix before the state's.
+        kind: kind by the suffix that remains without the state's suffix.
         base_offset: number before the first dot, None if there is none. For a producer snapshot it is the offset at
             which the snapshot was taken.
         is_canonical: True if a broker would write exactly this name.
@@ -109,7 +109,7 @@ def base_offset_of(name: str) -> int | None:
 
 
 def offset_name(offset: int) -> str:
-    """Format an offset in 20 digits, as in Kafka's file names. An impossible offset gives a name that no file has."""
+    """Format an offset in 20 digits, as in Kafka's file names. An offset out of range gives a name that no file has."""
     return f"{offset:0{OFFSET_DIGITS}d}"
 
 
@@ -119,7 +119,7 @@ def log_name(base_offset: int) -> str:
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
-    """Return the name of a segment file by its suffix; ``segment_file`` does so for an offset that it checks."""
+    """Return a segment's file name with the given suffix. The offset is not checked; segment_file checks it."""
     return f"{offset_name(base_offset)}{suffix}"
 
 

@@ -1,4 +1,4 @@
-"""Verifies the batches that a rewrite keeps of a window, without any code of the kernels that decide.
+"""Independent verification of the batches that a rewrite keeps. It shares no code with the kernels that decide.
 
 ``krepair.checks.audit`` calls these kernels, and turns their numbers into messages.
 """
@@ -13,7 +13,7 @@ from krepair.formats import batch_v2, message_set
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.words import be32, byte_at, le64
 
-# what is wrong
+# Result codes: the first problem found in a window.
 NOTHING: Final = 0
 FIRST_NOT_AT_0: Final = 1
 OUTSIDE: Final = 2
@@ -32,7 +32,7 @@ _HEADER: Final = batch_v2.HEADER.size
 _CONTROL: Final = batch_v2.CONTROL
 _SMALLEST_BYTES: Final = message_set.HEADER_V0.size + 2 * message_set.LENGTH.size
 HEAD_BYTES: Final = 24
-"""Leading bytes of a batch that ``check_gathered`` compares: the CRC, and the bytes that it does not cover."""
+"""Number of leading bytes that check_gathered compares: the stored CRC and the bytes before it, which no CRC covers."""
 assert batch_v2.CRC_START <= HEAD_BYTES <= _SMALLEST_BYTES
 
 
@@ -43,17 +43,18 @@ def _edge(starts: Any, number: Any, end: Any) -> Any:
 
 @kernel("bytes, ints, long, flags, longs")
 def check_batches(buf: Any, starts: Any, end: Any, kept: Any, place_of: Any) -> Any:
-    """Prove that batches fill a window without gaps, and that none with records goes.
+    """Check that the batches fill the window without gaps, and that no batch with records is removed.
 
     Args:
         buf: window of the log, uint8[W].
-        starts: int32[N], N > 0: claimed places of the batches; nothing of it is believed.
+        starts: int32[N], N > 0: claimed positions of the batches in the window; each is checked against its batch's
+            length.
         end: claimed place after the last of them, at most W.
         kept: bool[N], whether each batch stays.
         place_of: int64[1], out: place of the first batch that is wrong.
 
     Returns:
-        What is wrong with it: one of the numbers above.
+        Result code, see above.
     """
     place = np.int64(starts[0])
     place_of[0] = place
@@ -88,7 +89,7 @@ def check_batches(buf: Any, starts: Any, end: Any, kept: Any, place_of: Any) -> 
 
 @kernel("bytes, ints, long, flags, bytes, longs")
 def check_gathered(buf: Any, starts: Any, end: Any, kept: Any, copied: Any, place_of: Any) -> Any:
-    """Compare gathered batches with those of a window that ``check_batches`` has found right.
+    """Compare the gathered copies of kept batches with a window that passed check_batches.
 
     Args:
         buf: window of the log, uint8[W].
@@ -96,10 +97,11 @@ def check_gathered(buf: Any, starts: Any, end: Any, kept: Any, copied: Any, plac
         end: place after the last of them.
         kept: bool[N], whether each batch stays.
         copied: uint8[M], the kept batches, without gaps.
-        place_of: int64[1], out: place of the first kept batch that was gathered wrongly, or the bytes that stay.
+        place_of: int64[1], out: position of the first kept batch that differs; for OTHER_COUNT the number of kept
+            bytes.
 
     Returns:
-        What is wrong: 0, ``OTHER_BYTES`` or ``OTHER_COUNT``.
+        Result code: NOTHING, OTHER_BYTES or OTHER_COUNT.
     """
     at = np.int64(0)
     wrong = np.int64(-1)

@@ -1,4 +1,4 @@
-"""Reads records of v2 batches and messages of v0 and v1 in bulk, one row per record. No length in them is trusted.
+"""Reads records of v2 batches and messages of v0 and v1 in bulk, one row per record. No stored length is trusted.
 
 Source: DefaultRecord (2.2.1, 3.9), LegacyRecord and AbstractLegacyRecordBatch (2.2.1).
 """
@@ -15,9 +15,9 @@ from krepair.kernels.scan_window import HEADER, LENGTH, LENGTH_END, MAGIC
 from krepair.kernels.varints import zigzag
 from krepair.kernels.words import be32, be64, byte_at
 
-# columns of a record; places are in the window or buffer that was read
-R_OFFSET_DELTA: Final = 0  # from the offset of the batch, message or wrapper
-R_TIMESTAMP_DELTA: Final = 1  # likewise
+# columns of a record; each position is an index into the window or buffer
+R_OFFSET_DELTA: Final = 0  # difference from the batch's base offset, or from the wrapper's
+R_TIMESTAMP_DELTA: Final = 1  # difference from the batch's base timestamp, or from the wrapper's
 R_KEY: Final = 2
 R_KEY_SIZE: Final = 3
 R_VALUE: Final = 4
@@ -51,7 +51,8 @@ def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0
     """Read the record at a place into a row.
 
     Returns:
-        The place after it; -1 if the record does not end before ``end``, -2 if its fields do not fit into it.
+        Position after the record; -1 if the buffer ends before the record; -2 if the record is malformed: a bad varint,
+        a negative size, or fields that do not fill the record exactly.
     """
     size, body = zigzag(buf, place, end, 5)
     if body < 0:
@@ -108,7 +109,8 @@ def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
         rows: rows of the records, int64[N, RECORD_COLUMNS], out.
 
     Returns:
-        (status, rows written, place after the last record). The status is also ``NEED_BYTES`` when no record is left.
+        (status, rows written, place after the last record). ``NEED_BYTES`` also means that the batch has no more
+        records.
     """
     count = np.int64(0)
     status = NEED_BYTES
@@ -131,7 +133,7 @@ def _read_message(buf: Any, place: Any, end: Any, row: Any) -> Any:
     """Read the message of v0 or v1 at a place into a row, with offset and timestamp as stored.
 
     Returns:
-        As of ``_read_record``.
+        The same as ``_read_record``.
     """
     if end - place < _KEY_V0:
         return np.int64(-1)
@@ -171,11 +173,12 @@ def message_rows(buf: Any, place: Any, end: int, wrapper: Any, rows: Any) -> Any
         buf: window of the log, uint8[W].
         place: place of the next message.
         end: bytes of the buffer that are valid.
-        wrapper: int64[3]: what to add to offsets; the wrapper's timestamp; 1 if all its messages of v1 have that.
+        wrapper: int64[3]: number to add to each stored offset; timestamp of the wrapper; 1 if every v1 message inside
+            has the wrapper's timestamp (LogAppendTime).
         rows: rows of the messages, int64[N, RECORD_COLUMNS], out.
 
     Returns:
-        As of ``record_rows``.
+        The same as ``record_rows``.
     """
     count = np.int64(0)
     status = NEED_BYTES
@@ -200,7 +203,7 @@ def message_rows(buf: Any, place: Any, end: int, wrapper: Any, rows: Any) -> Any
 
 @kernel("bytes, long, batches, rows, longs")
 def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) -> Any:
-    """Read all records of uncompressed batches of v2, and plain messages of v0 and v1, that lie in one window.
+    """Read all records of the uncompressed v2 batches and v0 or v1 messages in one window.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
@@ -210,7 +213,8 @@ def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) 
         counts: int64[B], out: records of each batch.
 
     Returns:
-        Number of batches read. It stops at a batch whose records do not fill it exactly, or when ``rows`` is full.
+        Number of batches read completely. Reading stops before a batch whose records do not fill the batch exactly, and
+        before one whose records do not fit into ``rows``.
     """
     written = np.int64(0)
     for number in range(batches.shape[0]):
@@ -241,12 +245,12 @@ def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) 
 
 @kernel("bytes, rows, rows")
 def header_rows(buf: Any, records: Any, rows: Any) -> None:
-    """Find the headers of records that were read.
+    """Write one row for each header of the given records.
 
     Args:
-        buf: uint8[W] with the records.
+        buf: bytes that hold the records, uint8[W].
         records: rows of the records, int64[N, RECORD_COLUMNS].
-        rows: int64[H, HEADER_COLUMNS], out: as many as all records have together.
+        rows: rows of the headers, int64[H, HEADER_COLUMNS], out; H is the number of headers of all records.
     """
     row = np.int64(0)
     for number in range(records.shape[0]):

@@ -2,7 +2,7 @@
 
 The front of a batch is its first 21 bytes, which the batch's own CRC does not cover.
 
-The result of these kernels is only a claim. ``krepair.checks`` proves it from the bytes, without this code.
+``krepair.checks`` verifies the output of these kernels from the bytes, without using this code.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def crc_of_fronts(window: Any, starts: Any, kept: Any, crc: Any) -> Any:
     Args:
         window: window of the log, uint8[W].
         starts: places of the batches in the window, int32[N].
-        kept: bool[N], true for each batch that counts.
-        crc: CRC-32C of the earlier batches.
+        kept: bool[N], true for each batch that is kept.
+        crc: CRC-32C over the fronts of the batches before this window.
     """
     for number in range(np.uint64(starts.shape[0])):
         if kept[number]:

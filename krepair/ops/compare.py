@@ -58,7 +58,7 @@ _Replicas = tuple[tuple[str, int], list[ReadReplica]]
 
 
 class SideSummary(Struct, frozen=True, kw_only=True):
-    """One broker's side of a comparison.
+    """One broker in a comparison.
 
     Attributes:
         broker: broker id as typed.
@@ -200,7 +200,7 @@ def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
 
 
 def _share_secret(opened: Sequence[OpenSide]) -> None:
-    """Give all directories one key for hashing: that of the facts files, which is fixed already.
+    """Give all directories one hash key: that of the facts files, which cannot be changed any more.
 
     Raises:
         RefusedError: two facts files were hashed with different keys.
@@ -401,7 +401,7 @@ class Comparison:
 
 
 def _mark_unreadable(partitions: Sequence[_Replicas], unread: Sequence[Unread]) -> None:
-    """Mark replicas whose records cannot be read as unreadable, so that the others are judged without them."""
+    """Mark replicas as unreadable if their records could not be read; the verdict then rests on the others."""
     why = {id(replica): text for replica, text in unread}
     for _, replicas in partitions:
         for place, side in enumerate(replicas):
@@ -513,7 +513,7 @@ def way_back(verdicts: Iterable[m.PartitionVerdict]) -> WayBack | None:
 
 
 def _wrong(verdict: m.PartitionVerdict) -> tuple[int, ...]:
-    """Return brokers whose replica others prove wrong, or that only a harmful leader could confirm."""
+    """Return brokers whose replica others prove wrong, or only a leader that does harm could confirm."""
     brokers = {
         broker
         for disagreement in verdict.disagreements

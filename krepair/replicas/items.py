@@ -15,24 +15,25 @@ from krepair.engine.items import LogsItem, Outcome
 from krepair.formats.arrays import Uint64s
 
 _PART_BYTES: Final = 1 << 29
-"""Bytes of log from which a replica is read in several tasks."""
+"""Bytes of log after which a task ends, at the next segment boundary."""
 Result = TypeVar("Result")
 
 
 class ReplicaItem(LogsItem, frozen=True, kw_only=True):
-    """Item that reads one replica of one partition.
+    """Arguments of the task that reads one replica.
 
     Attributes:
         secret: 16 bytes, key of the hashes; empty when reading headers.
-        transactions: bytes of int64[N, TRANSACTION_COLUMNS], for a reading of records.
+        transactions: transactions of the replica, the bytes of int64[N, TRANSACTION_COLUMNS]; used when records are
+            read.
         scratch: path of the folder for rows that do not fit into a result, or empty.
-        rows_inline: largest number of rows that a result may hold; more go to the scratch folder.
-        following: base offset of the segment after these, -1 for none.
+        rows_inline: largest number of rows in a result; a longer run is written to the scratch folder.
+        following: base offset of the segment after the last one here, -1 for none.
         keys: when reading records: True to collect keys.
-        evidence: when reading headers: True to collect the runs of data and only aborted transactions, and to count
-            zeros after the last batch as damage.
-        differing: range numbers, ascending, int64: only batches that begin in these ranges need digests of their
-            records, and without keys no other batches are read; None for all.
+        evidence: True if the headers are read as evidence for a plan (``--replicas``): collect runs of data batches,
+            collect aborted transactions only, and count zeros after the last batch as damage.
+        differing: numbers of the offset ranges in which replicas differ, as ascending int64; only batches that begin in
+            these ranges get record digests. If ``keys`` is false, no other batches are read. None selects all ranges.
     """
 
     secret: bytes = b""
@@ -79,13 +80,13 @@ def map_in_parts(
         number = parts[index][0]
         of_one = waiting[number]
         of_one[index] = result
-        if len(of_one) == counts[number]:  # joined as soon as possible, since the parts take much memory
+        if len(of_one) == counts[number]:  # join as soon as the last part arrives: the parts take memory
             yield number, joined([of_one[place] for place in sorted(of_one)])
             of_one.clear()
 
 
 class RowRun(Struct, frozen=True, kw_only=True):
-    """Consecutive rows with hashes, in memory or in a scratch file.
+    """Consecutive rows of hashes, held in memory or in a scratch file.
 
     Attributes:
         rows: number of rows.
@@ -99,7 +100,7 @@ class RowRun(Struct, frozen=True, kw_only=True):
 
 
 class RowsResult(Outcome, frozen=True, kw_only=True):
-    """Records of a replica as rows.
+    """Keys and record digests of a replica, as runs of rows.
 
     Attributes:
         keys: runs of uint64[N, KEY_WORDS], each ascending by the highest bits of its first column (``BUCKETS``).

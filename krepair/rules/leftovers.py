@@ -2,10 +2,10 @@
 
 ``--fix leftovers`` has read the files before; this module opens none.
 
-A ``.swap`` holds data. Every broker finishes it at its next start: the swap becomes the segment, and the segments whose
-base offset is within it are deleted. If two broker versions would end with different records, or if a broker would lose
-records, krepair decides nothing: it shows both sides, and a person decides. Files that the next start would delete are
-removed, unless a swap beside them is left to a person.
+A ``.swap`` holds data. Every broker completes a swap at its next start: the swap becomes a segment, and the segments
+with a base offset in the swap's range are deleted. If broker versions would end with different records, or a broker
+would lose records, krepair shows the swap and the segments and leaves the decision to the user. Files that the next
+start would delete are removed, unless a swap beside them is left to a person.
 
 Source: Log.removeTempFilesAndCollectSwapFiles and completeSwapOperations (2.2.1), LogLoader.load (3.0 and later); the
 table of experiments in ``docs/leftovers.md``.
@@ -93,7 +93,7 @@ class SwapDecision(NamedTuple):
     Attributes:
         completions: swaps that are completed, ascending.
         void: swaps that every broker deletes without losing records, ascending.
-        left: reason for leaving all swaps as they are, or empty.
+        left: reason for skipping all swaps, or empty.
         sides: (name of a swap, description of the swap and of the segments that it would replace), for the reviewer.
     """
 
@@ -273,7 +273,7 @@ def _why_versions_differ(
 
 
 def no_brokers_name(leftovers: Sequence[Leftover], specials: Sequence[Special]) -> str:
-    """Return a message about the first leftover whose name no broker would give; empty if there is none.
+    """Describe the first leftover with a name that no broker writes; empty if there is none.
 
     Args:
         leftovers: leftovers in the folder.

@@ -58,7 +58,7 @@ class TransactionState(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _TransactionEntry:
-    """One key: its newest value, and all producer ids that it had, in order."""
+    """Newest value of one transactional id, and its newest producer ids, the oldest first."""
 
     value: bytes | None = None
     offset: int = -1
@@ -152,7 +152,7 @@ class TransactionsItem(LogsItem, frozen=True, kw_only=True):
 
     Attributes:
         log_start: log start offset; records below it do not count.
-        high_watermark: high watermark; batches that end at or after it do not date the log.
+        high_watermark: high watermark; the time of the newest write is taken only from batches below it.
         now_ms: current time in epoch milliseconds; later times are ignored.
     """
 
@@ -169,7 +169,7 @@ class TransactionsResult(Struct, frozen=True, kw_only=True):
         newest_ms: newest time of a batch below the high watermark, by the coordinator's clock; -1 for none.
         damaged: first ``MOST_RANGES`` parts that were skipped.
         damages: number of all such parts.
-        unknown: number of records with an unknown key, or none.
+        unknown: number of records whose key is missing or of an unknown type.
     """
 
     states: tuple[TransactionState, ...] = ()

@@ -40,7 +40,7 @@ The numbers are int64[BUCKETS + 1].
 
 
 class TransactionError(Exception):
-    """Batch of a transaction in a log whose aborted transactions are not known yet."""
+    """Error: a batch belongs to a transaction, but the aborted transactions are not known yet."""
 
 
 @dataclass
@@ -51,13 +51,15 @@ class KeyWalk:
         read_into: function that fills a buffer from a file position and returns the bytes read, 0 at the end. It may
             raise ``OSError``.
         file_size: size of the log in bytes; all of it must be valid batches.
-        aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
+        aborted: aborted transactions as int64[N, 3] (producer id, first offset, offset of the marker), sorted by
+            producer id and first offset.
         secret: uint64[2], key of the hash.
         on_rows: function that takes the rows of a table before it is emptied.
         table_rows: size of the largest table in rows, a power of two.
         notes: taker of notes on headers and records.
         aborted_known: True if ``aborted`` was determined.
-        lowest: True if the rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
+        lowest: True to store the lowest offset of each key in place of the highest, see
+            ``kernels.compact_keys.LARGEST``.
     """
 
     read_into: ReadInto
@@ -127,7 +129,7 @@ class KeyWalk:
 
     @property
     def noted(self) -> BatchNotes:
-        """Notes on the whole log."""
+        """Notes on all batches of the log."""
         return self.notes.found(sizes=bool(self._state[k.K_SIZES]))
 
     def end(self) -> int:
@@ -168,7 +170,7 @@ class KeyWalk:
         return False
 
     def _unpack(self, window: Uint8s, filled: int, position: int) -> None:
-        """Decompress the batches that the kernel has put aside, and enter their keys."""
+        """Decompress the batches that the kernel has deferred, and enter their keys."""
         state, there = self._state, int(self._state[k.K_PLACE])
         count = int(state[k.K_PACKED])
         state[k.K_PACKED] = 0
@@ -194,7 +196,7 @@ class KeyWalk:
                 raise ContentError(position + int(self._packed[first, k.P_PLACE]), record_problem(status))
 
     def _enter_rows(self) -> None:
-        """Enter the collected keys, and note the words of their records."""
+        """Merge the collected keys into the table, and pass the packed facts of their records to ``notes``."""
         while 2 * int(self._state[k.K_KEYS] + self._state[k.K_NOTED]) > len(self._table):
             self._make_room()
         k.merge_rows(self._rows[: self._state[k.K_NOTED]], self._table, self._state)
@@ -223,7 +225,7 @@ class KeyWalk:
         self._state[k.K_KEYS] = 0
 
     def _one(self, window: Uint8s, filled: int, position: int) -> None:
-        """Enter the keys of a batch that is compressed, or exceeds the window."""
+        """Enter the keys of one batch that the kernel cannot handle: it is compressed, or exceeds the window."""
         place = int(self._state[k.K_PLACE])
         here = position + place
         front = batch_front(window.data, place)

@@ -110,7 +110,7 @@ def not_as_planned(summary: SegmentSummary) -> str:
 
 
 class Decided(Protocol):
-    """Decisions of a plan on the part of a new log that comes from one source."""
+    """Planned decisions about the batches of one source."""
 
     @property
     def decisions(self) -> str:
@@ -245,15 +245,15 @@ class KeptBytes:
             self._hold_made(last)
 
     def _last_batch(self, window: Uint8s, end: int, starts: Int32s) -> bytes:
-        """Return, without its records, the batch that stays only as the last one; empty if it is not in this window.
+        """Return the source's last batch without its records, if the plan keeps only its offset; else empty.
 
-        If the log has another last batch, it is not the plan's log; the comparison of the decisions reports that.
+        A log with a different last batch differs from the plan's log, which ``not_as_decided`` reports.
         """
         place = self._last_position - self._read
         return (batch_v2.emptied(window[place:end].tobytes()) or b"") if starts[-1] == place else b""
 
     def _hold_huge(self, window: Uint8s, size: int, starts: Int32s, kept: Bools) -> None:
-        """Buffer a batch that exceeds the window, which holds only its start."""
+        """Buffer a batch that exceeds the window, of which the window holds only the start."""
         if self._read == self._last_position:
             header = batch_v2.decode_header(window[: batch_v2.HEADER_SIZE].tobytes())
             self._hold_made(batch_v2.empty_batch(header))
@@ -292,7 +292,7 @@ def finish(item: FinishItem, tree: Tree) -> FinishResult | Failed:
 
 
 def _finish(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
-    """Finish a group whose indexes are not built yet."""
+    """Build and check the indexes of a staged group, and sync its files."""
     log = f"{item.stage}/{offset_name(item.change.base_offset)}.log"
     # Sync the log before reading it back: a disk error shows up here, while the originals are still in place.
     disk.set_attributes(log, item.attributes)
@@ -308,7 +308,7 @@ def _finish(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
 
 
 def _build_indexes(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]:
-    """Read a new log once, build its indexes by suffix, and check them against it; also return a problem, or empty.
+    """Read a new log once, build its indexes and check them against the log; return them by suffix, and any problem.
 
     Raises:
         OSError: a file cannot be read.
@@ -356,7 +356,7 @@ def _make_companions(item: FinishItem, disk: RealDisk, files: dict[str, bytes]) 
 
 
 def carried_entries(item: FinishItem, tree: Tree) -> bytes:
-    """Copy the entries of the sources' transaction indexes that stay, byte for byte."""
+    """Return the kept entries of the sources' transaction indexes, unchanged."""
     # Copied, not computed: the last stable offset of an entry depends on transactions whose batches may be gone now.
     kept: list[bytes] = []
     size = txn_index.ENTRY_SIZE

@@ -100,7 +100,7 @@ class _SourceCounts:
 
 
 def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
-    """Return whether the markers from a source are as many as the plan keeps.
+    """Return whether the new log has the number of markers that the plan keeps of a source.
 
     The plan also counts a marker whose record a broker has removed, if it has the epoch of an active producer.
     """
@@ -310,7 +310,7 @@ def compare_originals(item: OriginalsItem) -> Failed | None:
 
 
 def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: Tree | None = None) -> str:
-    """Check that the new log is its sources minus batches without records.
+    """Check that the new log has every source batch with records, byte for byte, and no batch of another origin.
 
     Args:
         folder: path of the folder with the new segment.

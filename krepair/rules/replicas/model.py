@@ -30,7 +30,7 @@ NOT_AT_REST: Final = "not-at-rest"
 BEHIND: Final = "behind"
 LEADER_DECIDES: Final = "leader-decides"
 
-# Verdicts, the worst first.
+# Verdicts; ``VERDICTS`` has their order.
 DIVERGED: Final = "diverged"
 DAMAGED: Final = "damaged"
 MISSING: Final = "missing"
@@ -43,7 +43,7 @@ ALONE: Final = "alone"
 AS_IT_SHOULD_BE: Final = "as it should be"
 """State of a replica with which nothing is wrong."""
 MUST_NOT_LEAD: Final = "must not lead"
-"""State of a replica that is right, but would make a replica that is behind wrong if it led that replica."""
+"""State of a right replica that must not lead: a replica that is behind would become wrong by following it."""
 VERDICTS: Final = (
     DIVERGED,
     DAMAGED,
@@ -186,7 +186,7 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
         state: state in a word: ``as it should be``, a verdict, or ``wrong``.
         from_facts: True if it was read from a facts file.
         highest_hole: highest offset within the log that has no record, -1 for none.
-        limited: True if the broker runs, so that it was compared only up to ``log_end``.
+        limited: True if the broker is running, so that the replica was compared only up to ``log_end``.
     """
 
     broker: int
@@ -206,7 +206,8 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
     def has_each(self, first: int, end: int) -> bool:
         """Return whether the replica has every offset from ``first`` to ``end``, except those that a cleaner removed.
 
-        A part that this replica has lost cannot be compared, so nothing would show that it is missing here too.
+        If both replicas lack an offset, the comparison shows no difference; so a hole above the cleaner's position
+        counts as missing.
         """
         return self.log_end >= end and self.highest_hole < max(first, self.cleaner_position)
 
@@ -230,7 +231,7 @@ class Harmless(str):
 
 
 NEVER_CLEANED: Final = "never-cleaned"
-"""Name of a difference that is harmless only if the topic is compacted, which is assumed but not known."""
+"""Name of a difference that is harmless if the topic is compacted; krepair assumes that it is, but does not know."""
 
 
 class PartitionVerdict(Struct, frozen=True, kw_only=True):
@@ -264,9 +265,9 @@ class PartitionVerdict(Struct, frozen=True, kw_only=True):
         return f"{self.topic}-{self.partition}"
 
     def own_tail(self, broker: int) -> int:
-        """Return the first offset of a replica's records that no leader has, and that it truncates; -1 for none.
+        """Return the first offset of the tail that this replica would truncate as a follower; -1 for none.
 
-        A replica that only lacks records is behind from its log end on; this offset lies below the log end.
+        No possible leader has that tail. Its first offset lies below the log end of this replica.
         """
         end = next((column.log_end for column in self.replicas if column.broker == broker), -1)
         tails = [
