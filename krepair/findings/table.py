@@ -24,7 +24,7 @@ from krepair.fixes.checkpoints import MISSING_TAILS_RESULT, absent_partitions, a
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import cleaner_is_stalled
 from krepair.fixes.epochs import log_start_of
-from krepair.fixes.index import deletion_findings
+from krepair.fixes.index.decide import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
 from krepair.fixes.markers.decide import MARKER_CLASSES, left_alone
 from krepair.fixes.missing_tails import kept_names

@@ -12,10 +12,10 @@ from krepair.fixes.checkpoints import CHECKPOINTS
 from krepair.fixes.compact.fix import COMPACT
 from krepair.fixes.epochs import EPOCHS
 from krepair.fixes.fix import Fix
-from krepair.fixes.index import INDEX
+from krepair.fixes.index.fix import INDEX
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.markers.fix import MARKERS
-from krepair.fixes.recovery import RECOVERY
+from krepair.fixes.recovery.fix import RECOVERY
 from krepair.fixes.snapshots import SNAPSHOTS
 from krepair.fixes.tail.fix import TAIL
 from krepair.plan.model import Change

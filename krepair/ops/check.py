@@ -23,7 +23,7 @@ from krepair.fixes.analysis import PartitionAnalysis, log_end_of
 from krepair.fixes.checkpoints import CHECKPOINTS_RESULT
 from krepair.fixes.context import Context
 from krepair.fixes.fix import named_or_all
-from krepair.fixes.index import deletions_of, read_logs_and_indexes
+from krepair.fixes.index.decide import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers.decide import MARKER_CLASSES, left_alone, sum_tallies
 from krepair.fixes.next_start import simulate_next_starts
 from krepair.fixes.table import FIXES, command_for, requested_fixes

@@ -11,7 +11,7 @@ from typing import Final
 from krepair.checks.catalogue import Finding, Severity
 from krepair.checks.retention import Deletions, SegmentClock
 from krepair.fixes.analysis import PartitionAnalysis
-from krepair.fixes.index import clocks_of
+from krepair.fixes.index.decide import clocks_of
 from krepair.formats.filenames import log_name
 from krepair.formats.words import count_text, time_text
 from krepair.logdir.values import LogDir

@@ -27,7 +27,7 @@ TASK_MODULES = {
     if MAPPED.search(path.read_text())
 }
 """With a function that an engine maps."""
-STAGING = {"krepair.fixes.markers.make", "krepair.fixes.compact.make", "krepair.fixes.recovery_staging"}
+STAGING = {f"krepair.fixes.{fix}.make" for fix in ("markers", "compact", "tail", "index", "recovery")}
 SCANNED = {"krepair.scan.scan"}
 _LOOKING = ("rewrite.indexes.segment", "rewrite.indexes.transactions", "loading.simulate")
 LOOKED_AT = SCANNED | {f"krepair.{name}" for name in _LOOKING}

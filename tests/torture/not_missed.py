@@ -87,7 +87,7 @@ NOT_MISSED: dict[str, str] = {
     f"{_GROUPS}.go_back: run(folder, synced(backwards(steps, intent, names)), group) [out]": _OTHER_FOLDER,
     "commit/kept.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
     "fixes/carry_out.py _make_durable: work.disk.sync_dir(staging.stage_folder) [stage]": _STAGED_NAME,
-    "fixes/recovery_staging.py _all_is_written: return work.disk.sync_file_system(work.view.path, folders) "
+    "fixes/recovery/make.py _all_is_written: return work.disk.sync_file_system(work.view.path, folders) "
     "[file system]": "the logs of a scene are on the disk when it begins",
     "rewrite/segments/stage.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
     f"{_MEND} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (

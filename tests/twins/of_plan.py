@@ -12,7 +12,7 @@ from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
 from krepair.engine.engine import InlineEngine
 from krepair.fixes.files import RECOVERED
-from krepair.fixes.recovery_staging import floor_in
+from krepair.fixes.recovery.make import floor_in
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.broker_version import version_of
 from krepair.formats.cleanup_policy import compacts

@@ -18,8 +18,8 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.fixes import epochs as fixes_epochs
-from krepair.fixes import recovery_staging
 from krepair.fixes import snapshots as snapshot_state
+from krepair.fixes.recovery import make as recovery_staging
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ENTRY, ProducerEntry, ProducerSnapshot
 from krepair.ops.apply import apply

@@ -1,28 +1,22 @@
-"""Fix ``index``: check the index files of a log directory, and plan their repair."""
+"""Decisions of ``--fix index``: what is wrong with the index files of a log directory, and which are replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
-from krepair.durable.attributes import read_attributes
 from krepair.engine.items import Failed
-from krepair.errors import StalePlanError
 from krepair.fixes.analysis import INDEXES_RESULT, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import file_it_is_like, replaced
-from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
+from krepair.fixes.files import replaced
 from krepair.fixes.gate import Unsound, unsound_ranges, why_unsound
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers.decide import transaction_indexes_disagree
-from krepair.fixes.second_readings import SecondReading, verify_transaction_indexes
-from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.fixes.untouched import (
-    analysis_apart,
     waits_for_leftovers_alone,
     why_untouched,
 )
@@ -30,11 +24,9 @@ from krepair.formats.broker_version import Version, version_of
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import time_text
-from krepair.logdir.values import FileRef, Partition, Segment
-from krepair.next_command import PLAN, Next
+from krepair.logdir.values import FileRef, Segment
 from krepair.options import Options
-from krepair.plan.changes import bases_touched
-from krepair.plan.model import Change, ReplaceFile
+from krepair.plan.model import ReplaceFile
 from krepair.rules.aborts import may_be_untrue
 
 if TYPE_CHECKING:
@@ -42,195 +34,10 @@ if TYPE_CHECKING:
         Depth,
         InspectItem,
         InspectResult,
-        RepairItem,
-        RepairItems,
-        RepairResults,
     )
     from krepair.rewrite.indexes.transactions import TxnProblem, TxnResult
 
 TRANSACTION_INDEXES_RESULT: ResultKey[TxnResult | Failed] = ResultKey("transaction indexes")
-_REPLAYED = -1
-"""Value in place of a base offset for transaction indexes, all of which one replay of the partition builds."""
-INDEXES: Final = Kind(
-    "indexes", "size, digest and attributes against the plan, and its entries against the log"
-)
-FORMS: Final = Kind("transaction indexes", "size, digest and attributes against the plan")
-
-
-class Index(Fix):
-    """Fix ``index`` of ``.index``, ``.timeindex`` and ``.txnindex``: cut padded or torn files, rebuild the others."""
-
-    name = "index"
-    modes = ("auto", "truncate", "regenerate")
-    after = ("leftovers", "markers", "tail")
-    previews = True
-
-    def answers(self, finding: Finding) -> bool:
-        """Return whether the fix repairs a finding; the broker deletes an index without a log (KR205, no position)."""
-        return super().answers(finding) and (finding.rule != "KR205" or finding.position >= 0)
-
-    def best_mode(self, analyses: Sequence[PartitionAnalysis]) -> str:
-        """Return ``index=regenerate`` if some file cannot be repaired by cutting it."""
-        for analysis in analyses:
-            replayed = transaction_indexes_of(analysis)
-            if (not isinstance(replayed, Failed) and replayed.problems) or any(
-                not isinstance(inspected, Failed) and inspected.needs_reading
-                for inspected in indexes_of(analysis).values()
-            ):
-                return f"{self.name}=regenerate"
-        return self.name
-
-    def reads_whole(self, partition: Partition, mode: str) -> bool:
-        """Return whether the files are rebuilt, which takes a reading of the logs."""
-        return mode == "regenerate" and bool(partition.segments)
-
-    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Examine the indexes of each segment in one job, then the transaction indexes; ``check`` did the former."""
-        depth: Depth = "check"
-        touched = partitions_to_analyze(analyses, purpose)
-        if purpose == "plan":
-            depth = cast("Depth", self.mode(context.options.fixes))
-            inspect_indexes(context, touched, depth)
-        inspect_transaction_indexes(context, touched, depth)
-
-    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return KR201 to KR207, and the files to replace except those of segments that get new ones anyway."""
-        apart = analysis_apart(analysis)
-        if apart is not None and index_changes(apart, set())[0]:
-            return skipped_for_leftovers(analysis, "indexes")
-        changes, notes = index_changes(analysis, bases_touched(analysis.changes))
-        why = why_untouched(analysis.partition, analysis.settings)
-        if context.beside_broker:
-            notes = (*notes, "the active segment's indexes are not looked at: a broker may be writing them")
-        if why:
-            notes = (*notes, f"its indexes are not changed: {why}")
-        return Proposal(_findings(context, analysis), changes, notes)
-
-    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Stage the files, one task per segment."""
-        stage_indexes(work, stagings)
-
-    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Yield checks of each file against its log, and of transaction indexes against a replay."""
-        yield from indexes_against_logs(work, staging)
-        yield from verify_transaction_indexes(work, staging, transaction_indexes_made(staging))
-
-
-INDEX = Index()
-
-
-def _findings(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
-    active = Next.of("plan", context.view.path, "--fix", "index=regenerate", out=PLAN)
-    last = analysis.partition.segments[-1].base_offset if analysis.partition.segments else -1
-    for finding in index_findings(analysis):
-        is_active = finding.file in {segment_name(last, ".index"), segment_name(last, ".timeindex")}
-        yield replace(finding, command=active) if is_active else finding
-
-
-def stage_indexes(
-    work: Work, stagings: Sequence[Staging], replayed_from: Callable[[Staging], int] = lambda staging: 0
-) -> None:
-    """Rebuild index files, one task per segment; a partition's problem goes into its staging.
-
-    Args:
-        stagings: partitions, whose changes are all carried out.
-        replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
-    """
-    from krepair.rewrite.indexes.segment import repair_indexes
-
-    jobs: list[tuple[Staging, RepairItems]] = []
-    for staging in stagings:
-        with staging.taking_problems():
-            staging.folder.make_private_folders()
-            staging.unsynced = True
-            items = mend_items(work, staging, staging.stage_folder, replayed_from(staging))
-            jobs += [(staging, job) for job in served_together(items)]
-    for staging, problems in work.engine.each(repair_indexes, jobs):
-        for failed in problems:
-            staging.fails(failed)
-
-
-def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading]:
-    """Yield one reading per segment that compares its new files with the log.
-
-    Raises:
-        KrepairError: a segment is gone.
-        OSError: a file cannot be looked at.
-    """
-    from krepair.rewrite.indexes.segment import verify_repaired
-
-    for together in served_together(mend_items(work, staging, staging.folder.path)):
-        changes = [item.change for item in together.items]
-
-        def says(results: Sequence[RepairResults], changes: list[ReplaceFile] = changes) -> Iterator[Wrong]:
-            for change, failed in zip(changes, results[0].results, strict=True):
-                if failed is not None:
-                    yield Wrong(staging.plan.folder, change.change_id, failed.why)
-
-        kind = FORMS if changes[0].name.endswith(".txnindex") else INDEXES
-        yield SecondReading(changes[0], kind, verify_repaired, (together,), says, files=len(changes))
-
-
-def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
-    """Return the names of rebuilt transaction indexes, each with its change."""
-    return {
-        change.name: change
-        for change in staging.changes
-        if isinstance(change, ReplaceFile) and change.method != "remove" and change.name.endswith(".txnindex")
-    }
-
-
-def served_together(items: Sequence[RepairItem]) -> list[RepairItems]:
-    """Group the files of a partition, so that one reading of a log rebuilds all files of a group."""
-    from krepair.rewrite.indexes.segment import RepairItems
-
-    groups: dict[int, list[RepairItem]] = {}
-    for item in items:
-        replays = item.change.name.endswith(".txnindex")
-        groups.setdefault(_REPLAYED if replays else item.base_offset, []).append(item)
-    return [RepairItems(items=tuple(group)) for group in groups.values()]
-
-
-def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0) -> list[RepairItem]:
-    """Return the work items that build or verify replaced index files.
-
-    Args:
-        staging: staging of the partition, whose changes are carried out.
-        target: absolute path of the folder of the new files.
-        replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
-
-    Raises:
-        StalePlanError: a segment is gone.
-        OSError: the file whose owner and mode a new file takes over cannot be read.
-    """
-    from krepair.rewrite.indexes.segment import RepairItem
-
-    logs = {segment.base_offset: segment.log.size for segment in staging.listed.segments}
-    items = []
-    for change in staging.changes:
-        assert isinstance(change, ReplaceFile)
-        base_offset = int(change.name.partition(".")[0])
-        if base_offset not in logs:
-            raise StalePlanError(
-                f"{staging.folder.at(change.name)}: its .log is gone since the plan was made"
-            )
-        like = file_it_is_like(staging.folder, staging.listed, change.name)
-        items.append(
-            RepairItem(
-                place=work.place(staging),
-                change=change,
-                base_offset=base_offset,
-                log_bytes=logs[base_offset],
-                interval_bytes=work.settings(staging).index_interval_bytes,
-                target=f"{target}/{change.name}",
-                attributes=read_attributes(like, staging.folder.tree),
-                segments=tuple(log for log in sorted(logs.items()) if log[0] >= replayed_from)
-                if change.name.endswith(".txnindex")
-                else (),
-                synced=not work.together,
-            )
-        )
-    return items
 
 
 def transaction_indexes_of(analysis: PartitionAnalysis) -> TxnResult | Failed:

@@ -17,7 +17,7 @@ from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFai
 from krepair.fixes.context import place_in
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import RebuiltFile, put_staged, stage_again
-from krepair.fixes.index import indexes_against_logs, mend_items, stage_indexes, transaction_indexes_made
+from krepair.fixes.index.make import indexes_against_logs, mend_items, stage_indexes, transaction_indexes_made
 from krepair.fixes.logs import parts_after
 from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import (

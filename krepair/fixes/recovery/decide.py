@@ -15,19 +15,15 @@ from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import FIRST_WITHOUT_SANITY_CHECK
-from krepair.commit.fence import standing_fences
 from krepair.derive.epochs import epochs_of_log
-from krepair.durable.tree import Tree
-from krepair.engine.choice import WorkKind
 from krepair.engine.items import Failed
-from krepair.errors import RefusedError
 from krepair.fixes.analysis import LogFacts, PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.epochs import log_start_of, read_epochs_file
 from krepair.fixes.files import RECOVERED, rebuild_change, removed
-from krepair.fixes.fix import Fix, Proposal, Purpose, RootProposal
+from krepair.fixes.fix import Proposal
 from krepair.fixes.gate import missing_in_range
-from krepair.fixes.index import (
+from krepair.fixes.index.decide import (
     index_changes,
     inspect_indexes,
     read_logs_and_indexes,
@@ -36,9 +32,7 @@ from krepair.fixes.index import (
 )
 from krepair.fixes.logs import parts_after, read_logs_after
 from krepair.fixes.producers_at_end import replayed_from
-from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.snapshots import analyze_snapshots, rules_now, target_of
-from krepair.fixes.staging import Staging, Work
 from krepair.fixes.tail.decide import TAIL_RESULT, damaged_logs, damages_in, decide, map_damaged_logs
 from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats.checkpoint import encode_epochs
@@ -57,12 +51,10 @@ from krepair.formats.words import count_text
 from krepair.logdir.config import log_dirs_left_out
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
-from krepair.logdir.values import FileRef, LogDir
-from krepair.next_command import Next
+from krepair.logdir.values import FileRef
 from krepair.plan.changes import bases_touched, changes_logs
 from krepair.plan.model import (
     Change,
-    ChangeLines,
     KeepOriginal,
     MendLog,
     ReplaceFile,
@@ -85,117 +77,17 @@ from krepair.rules.recovery import (
 )
 from krepair.rules.snapshots import SnapshotFacts, SnapshotReason
 
-CLEAN = (
-    "the broker was stopped cleanly: its next start recovers nothing, so there is nothing to do beforehand"
-)
 _FEW = 3
 
 
-class Recovery(Fix):
-    """Fix ``recovery``, which does the work of a start after an unclean stop, and advances the recovery points."""
-
-    name = "recovery"
-    reads_logs = True
-    work = WorkKind.RECOVER
-    after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
-
-    def best_mode(self, analyses: Sequence[PartitionAnalysis]) -> str:
-        """Return the fix's name, or an empty string if no partition would gain anything."""
-        results = (analysis.result(RECOVERY_RESULT) for analysis in analyses)
-        return (
-            self.name
-            if any(result is not None and result.before > result.after for result in results)
-            else ""
-        )
-
-    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Read the segments that a start would recover, in one job, and work out what it would leave.
-
-        Raises:
-            RefusedError: a recovery guard of an unfinished plan is up: it has lowered a recovery point.
-        """
-        if context.view.clean_shutdown:
-            if purpose == "plan":
-                for analysis in analyses:
-                    analysis.put(RECOVERY_RESULT, Recovered(Proposal(notes=(f"recovery: {CLEAN}",))))
-            return
-        if purpose == "check":
-            for analysis in analyses:
-                _look_at_gain(context, analysis)
-            return
-        refuse_standing_fences(context.view)
-        ranges = [Range(context, analysis) for analysis in analyses if analysis.partition.segments]
-        analyze_ranges(context, ranges)
-        for range_ in ranges:
-            range_.analysis.put(RECOVERY_RESULT, range_.outcome())
-
-    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return the files of the range as a recovery would leave them, and the new segment."""
-        return (analysis.result(RECOVERY_RESULT) or Recovered()).proposal
-
-    def propose_root(self, context: Context) -> RootProposal:
-        """Return the entries of the recovery points, in the order of the partitions."""
-        results = {
-            analysis.partition.folder: result
-            for analysis in context.analyses.values()
-            if (result := analysis.result(RECOVERY_RESULT)) is not None
-        }
-        raised = [result for result in results.values() if result.line is not None]
-        if not raised:
-            return RootProposal()
-        file = context.view.recovery_point.file
-        text = _sums(results)
-        change = ChangeLines(
-            change_id=f"./{RECOVERY_POINT_CHECKPOINT}",
-            name=RECOVERY_POINT_CHECKPOINT,
-            rule=RECOVERED,
-            lines=tuple(result.line for result in raised if result.line is not None),
-            size_before=-1 if file is None else file.size,
-            reason=text,
-            undo=KeepOriginal(),
-        )
-        others = (f"recovery: {other}" for other in _other_log_dirs(context))
-        return RootProposal(changes=(change,), notes=(f"recovery: {text}", *others))
-
-    def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Stage the changes of all partitions."""
-        from krepair.fixes import recovery_staging
-
-        recovery_staging.stage(work, stagings)
-
-    def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Yield checks: segments that a start no longer reads are read once more; small files are as planned."""
-        from krepair.fixes.recovery_staging import second_readings
-
-        return second_readings(work, staging)
-
-
-RECOVERY = Recovery()
-
-
-def _other_log_dirs(context: Context) -> Iterator[str]:
+def other_log_dirs(context: Context) -> Iterator[str]:
     """Yield a note for each other log directory of the broker that was not stopped cleanly: it needs its own plan."""
     for path in log_dirs_left_out([context.view.path], context.options.config):
         if os.path.isdir(path) and not os.path.lexists(f"{path}/{CLEAN_SHUTDOWN}"):
             yield f"{path} is another log directory of this broker; without a plan of its own the start recovers it"
 
 
-def refuse_standing_fences(view: LogDir) -> None:
-    """Refuse while any recovery guard is up.
-
-    Raises:
-        RefusedError: an unfinished plan has its guard up.
-    """
-    with Tree(view.path, view.inode) as tree:
-        places = standing_fences(tree, view.path)
-    if places:
-        raise RefusedError(
-            f"{places[0]}: the fence of an unfinished plan is up, and has lowered a recovery point; end that plan",
-            next_command=Next.of("undo", view.path),
-        )
-
-
-def _look_at_gain(context: Context, analysis: PartitionAnalysis) -> None:
+def look_at_gain(context: Context, analysis: PartitionAnalysis) -> None:
     """Store, for ``check``, how many bytes of a start's reading the fix would save; all files were read already."""
     range_ = Range(context, analysis)
     if (
@@ -206,7 +98,7 @@ def _look_at_gain(context: Context, analysis: PartitionAnalysis) -> None:
         analysis.put(RECOVERY_RESULT, Recovered(before=range_.before))
 
 
-def _sums(results: Mapping[str, Recovered]) -> str:
+def sums(results: Mapping[str, Recovered]) -> str:
     """Return what a start would read of the prepared partitions, and what it still reads of all and why."""
     ready = [result for result in results.values() if result.before > result.after]
     before = sum(result.before for result in ready)

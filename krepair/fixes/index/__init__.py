@@ -1,0 +1,1 @@
+"""Fix ``index``: the index files of a log directory are checked and repaired."""
