@@ -23,9 +23,7 @@ from krepair.formats import (
     time_index,
     txn_index,
 )
-from krepair.formats import (
-    record as records_of,
-)
+from krepair.formats import record as records_of
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Bytes, Damage

@@ -13,18 +13,7 @@ from pathlib import Path
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from tests import encoders
-from tests.builders import (
-    CONTROL,
-    NOW_MS,
-    TRANSACTIONAL,
-    Batch,
-    LogDir,
-    Record,
-    abort,
-    commit,
-    data,
-    encode,
-)
+from tests.builders import CONTROL, NOW_MS, TRANSACTIONAL, Batch, LogDir, Record, abort, commit, data, encode
 
 FORGOTTEN, OPEN, CLOSED, OTHER = 7, 9, 8, 6
 SNAPSHOT, END = 10, 20

@@ -492,7 +492,11 @@ def partition_findings(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Fi
     if failed is not None:
         yield unread(partition.folder, failed)
     if analysis.is_read_only:
-        yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(analysis))
+        yield Finding(
+            rule="KR607",
+            partition=partition.folder,
+            evidence=f"{analysis.settings.tiered or 'the KRaft metadata log'}: read only",
+        )
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)
     yield from _log_findings(analysis)
     skipped = left_alone(analysis)
@@ -506,10 +510,6 @@ def partition_findings(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Fi
             partition=partition.folder,
             evidence="the segments' modification times do not fit the times at which brokers wrote into them",
         )
-
-
-def _never_touched(analysis: PartitionAnalysis) -> str:
-    return f"{analysis.settings.tiered or 'the KRaft metadata log'}: read only"
 
 
 def _log_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:

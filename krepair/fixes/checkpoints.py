@@ -19,12 +19,7 @@ from krepair.fixes.files import RebuiltFile, put_staged, rebuild_change
 from krepair.fixes.fix import Fix, Proposal, Purpose, RootProposal
 from krepair.fixes.logs import read_active_segments
 from krepair.fixes.missing_tails import end_now, missing_tails
-from krepair.fixes.second_readings import (
-    LINES,
-    SecondReading,
-    as_planned,
-    read_here,
-)
+from krepair.fixes.second_readings import LINES, SecondReading, as_planned, read_here
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.damage import UnknownVersion, shown

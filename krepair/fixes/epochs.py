@@ -14,11 +14,7 @@ from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, ski
 from krepair.fixes.gate import uncertain_offsets
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.untouched import (
-    analysis_apart,
-    waits_for_leftovers_alone,
-    why_untouched,
-)
+from krepair.fixes.untouched import analysis_apart, waits_for_leftovers_alone, why_untouched
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import Damage, UnknownVersion
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, log_name

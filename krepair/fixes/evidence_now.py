@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import os
 
-from krepair.errors import (
-    StalePlanError,
-)
+from krepair.errors import StalePlanError
 from krepair.fixes.evidence import read_metadata, why_no_longer_only_replica
-from krepair.formats.filenames import (
-    FolderKind,
-    FolderName,
-    parse_folder_name,
-)
+from krepair.formats.filenames import FolderKind, FolderName, parse_folder_name
 from krepair.logdir.reading import opened_folder
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import meta_of, read_log_dir

@@ -15,9 +15,7 @@ import numpy as np
 
 from krepair.formats import batch_v2
 from krepair.kernels import dump_rows as r
-from krepair.kernels.compact_records import (
-    key_hash,
-)
+from krepair.kernels.compact_records import key_hash
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.words import le64, product_high, product_low
 

@@ -21,16 +21,7 @@ from krepair.kernels import classes as c
 from krepair.kernels.digests import MULTIPLIER, decision_word, digested
 from krepair.kernels.jit import inlined_by_numba, kernel
 from krepair.kernels.next_batch import next_batch
-from krepair.kernels.words import (
-    be16,
-    be32,
-    be64,
-    byte_at,
-    crc32c_of_57,
-    crc32c_update,
-    le64,
-    swapped,
-)
+from krepair.kernels.words import be16, be32, be64, byte_at, crc32c_of_57, crc32c_update, le64, swapped
 
 HEADER = batch_v2.HEADER.size
 _P = {name: batch_v2.HEADER.place(name) for name in batch_v2.HEADER.names}

@@ -80,8 +80,8 @@ class Dump:
 
     def __post_init__(self) -> None:
         from krepair.look.dump.log import (
-            WantedLines,
-        )  # loads pyarrow, which other importers of this module do not need
+            WantedLines,  # loads pyarrow, which other importers of this module do not need
+        )
 
         self._style = Style(as_json=self.options.json_lines)
         self._grep = _pattern(self.options)

@@ -34,14 +34,7 @@ from krepair.fixes.logs import read_logs_after
 from krepair.fixes.loss_elsewhere import others_have
 from krepair.fixes.next_start import simulate_next_starts, why_not_started
 from krepair.fixes.order import commit_of
-from krepair.fixes.replicas import (
-    Side,
-    check_ids,
-    ids_of,
-    refuse_if_in_use,
-    sides_of_plan,
-    with_whole_paths,
-)
+from krepair.fixes.replicas import Side, check_ids, ids_of, refuse_if_in_use, sides_of_plan, with_whole_paths
 from krepair.fixes.table import COMMIT_ORDER, FIXES, requested_fixes
 from krepair.fixes.tail.decide import damage_that_stays
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name

@@ -29,13 +29,7 @@ from krepair.commit.stack import Stack
 from krepair.commit.unrecorded import swaps_in
 from krepair.durable.disk import Disk
 from krepair.engine.progress import Progress, SilentProgress
-from krepair.errors import (
-    KrepairError,
-    LockLostError,
-    RefusedError,
-    StalePlanError,
-    UnreadableError,
-)
+from krepair.errors import KrepairError, LockLostError, RefusedError, StalePlanError, UnreadableError
 from krepair.fixes.missing_tails import missing_tails_in
 from krepair.fixes.true_indexes import untrue_index
 from krepair.formats.filenames import CLEAN_SHUTDOWN, FolderKind, parse_folder_name

@@ -41,12 +41,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.look.coordinators.transactions import TransactionState
 from krepair.next_command import NOTHING, Next
-from krepair.ops.groups import (
-    PassedOver,
-    partitions_of,
-    passed_over,
-    read_partitions,
-)
+from krepair.ops.groups import PassedOver, partitions_of, passed_over, read_partitions
 from krepair.options import Options
 from krepair.report import Report
 from krepair.start.log_dirs_given import check_named

@@ -39,14 +39,7 @@ from krepair.fixes.logs import next_base_of
 from krepair.fixes.missing_tails import missing_tails
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
-from krepair.formats.filenames import (
-    LOG,
-    FileKind,
-    NameState,
-    log_name,
-    parse_file_name,
-    segment_name,
-)
+from krepair.formats.filenames import LOG, FileKind, NameState, log_name, parse_file_name, segment_name
 from krepair.formats.words import count_text, names_text
 from krepair.logdir.config import load_settings
 from krepair.logdir.lock import is_locked

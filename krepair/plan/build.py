@@ -14,15 +14,7 @@ from krepair.plan.changes import trusted_after
 from krepair.plan.document import for_the_reader
 from krepair.plan.fit import with_undo_decided
 from krepair.plan.keep import INPLACE
-from krepair.plan.model import (
-    Commit,
-    PartitionPlan,
-    Plan,
-    Policy,
-    Preview,
-    Risk,
-    RootPlan,
-)
+from krepair.plan.model import Commit, PartitionPlan, Plan, Policy, Preview, Risk, RootPlan
 from krepair.plan.planfile import seal
 from krepair.plan.risks import risks_of
 from krepair.plan.space import expected_seconds, plan_peak_bytes, with_figures

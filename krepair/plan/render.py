@@ -40,12 +40,7 @@ from krepair.plan.short import (
     left_out_bytes,
     short_page,
 )
-from krepair.plan.space import (
-    add_tallies,
-    apply_order,
-    free_after_apply,
-    verify_seconds,
-)
+from krepair.plan.space import add_tallies, apply_order, free_after_apply, verify_seconds
 from krepair.plan.view import (
     NAMES_AND_VALUES,
     PARTS,

@@ -15,23 +15,9 @@ from krepair.checks.catalogue import RULES
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import TOPIC_NAME
 from krepair.plan.change_review import REVIEWS, evidence_of_searches, review_together
-from krepair.plan.facts import (
-    SNAPSHOT_NAME,
-    PartitionFacts,
-    fix_names,
-    is_plain_path,
-    setting,
-)
+from krepair.plan.facts import SNAPSHOT_NAME, PartitionFacts, fix_names, is_plain_path, setting
 from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED, is_known, undo_for
-from krepair.plan.model import (
-    FileFingerprint,
-    KeepOriginal,
-    PartitionPlan,
-    Plan,
-    Policy,
-    RootPlan,
-    Undo,
-)
+from krepair.plan.model import FileFingerprint, KeepOriginal, PartitionPlan, Plan, Policy, RootPlan, Undo
 from krepair.plan.objection import Objection, is_plain_name
 from krepair.rules.checkpoints import KIND_OF
 

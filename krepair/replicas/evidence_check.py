@@ -23,6 +23,8 @@ from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 
 _AT_ONCE: Final = 1 << 20
+_PRODUCER, _BEFORE, _MARKER = range(3)
+"""Columns of a removed marker: producer id, offset of the producer's previous marker or -1, its own offset."""
 _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
@@ -50,8 +52,7 @@ class NeededItem(LogsItem, frozen=True, kw_only=True):
     """Item that searches another replica's log for batches of transactions whose marker was removed.
 
     Attributes:
-        gone: (producer id, offset of the producer's previous marker or -1, offset of the removed marker), ascending by
-            the last.
+        gone: removed markers, with the columns ``_PRODUCER``, ``_BEFORE``, ``_MARKER``; ascending by the last.
     """
 
     gone: SpilledRows
@@ -82,7 +83,7 @@ def _missing_markers(item: MissingMarkersItem, tree: Tree) -> Iterator[Int64s]:
         for headers in headers_of(path, size, tree):
             markers = _with_previous(_markers(headers), before)
             if result and len(markers):
-                yield markers[~np.isin(markers[:, 2], stays)]
+                yield markers[~np.isin(markers[:, _MARKER], stays)]
 
 
 def _with_previous(markers: Int64s, before: dict[int, int]) -> Int64s:
@@ -102,7 +103,7 @@ def _with_previous(markers: Int64s, before: dict[int, int]) -> Int64s:
     lasts = rows[np.append(firsts[1:], len(rows))[: len(firsts)] - 1, 1]
     before.update(zip(producers, lasts.tolist(), strict=True))
     paired = np.column_stack([rows[:, 0], earlier, rows[:, 1]])
-    return paired[np.argsort(paired[:, 2], kind="stable")]
+    return paired[np.argsort(paired[:, _MARKER], kind="stable")]
 
 
 def _markers(headers: Any) -> Int64s:
@@ -142,14 +143,15 @@ class _Intervals:
     """
 
     def __init__(self, rows: Int64s) -> None:
-        rows = rows[np.lexsort((rows[:, 2], rows[:, 0]))]
-        self._before, self._markers = rows[:, 1], rows[:, 2]
-        self._producers = np.unique(rows[:, 0])
+        rows = rows[np.lexsort((rows[:, _MARKER], rows[:, _PRODUCER]))]
+        self._before, self._markers = rows[:, _BEFORE], rows[:, _MARKER]
+        self._producers = np.unique(rows[:, _PRODUCER])
         self._ascending = np.unique(self._markers)
         self._places = self._place(
-            np.searchsorted(self._producers, rows[:, 0]), np.searchsorted(self._ascending, self._markers)
+            np.searchsorted(self._producers, rows[:, _PRODUCER]),
+            np.searchsorted(self._ascending, self._markers),
         )
-        self._of = rows[:, 0]
+        self._of = rows[:, _PRODUCER]
 
     def _place(self, producers: Int64s, markers: Int64s) -> Int64s:
         """Combine (index of a producer, index of a marker) into one sortable number."""

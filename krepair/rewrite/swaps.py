@@ -17,7 +17,7 @@ from krepair.checks.walk import walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.engine.items import Failed, LogItem, Place
+from krepair.engine.items import Failed, LogItem, Place, VerifyResult
 from krepair.engine.place import open_log_dir, with_log_dir
 from krepair.engine.progress import shown_as
 from krepair.formats import txn_index
@@ -107,18 +107,6 @@ class VerifySwapItem(Struct, frozen=True, kw_only=True):
     def bytes_to_read(self) -> int:
         """Size of the former swap in bytes."""
         return self.change.log_bytes
-
-
-class VerifySwapResult(Struct, frozen=True, kw_only=True):
-    """Completed swap that matches the plan.
-
-    Attributes:
-        batches: number of batches in its log.
-        bytes: size of its log in bytes.
-    """
-
-    batches: int
-    bytes: int
 
 
 # -- reading for the plan
@@ -296,7 +284,7 @@ def _audit(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tree:
 
 @shown_as("verify")
 @with_log_dir
-def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult | Failed:
+def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifyResult | Failed:
     """Verify a completed swap: its whole log, its indexes, and that the files that it replaces are gone."""
     try:
         problem = _not_completed(item, tree)
@@ -304,7 +292,7 @@ def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult | Failed:
         return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
     if problem:
         return Failed("verify", problem)
-    return VerifySwapResult(batches=item.change.batches, bytes=item.change.log_bytes)
+    return VerifyResult(batches=item.change.batches, bytes=item.change.log_bytes)
 
 
 def _not_completed(item: VerifySwapItem, tree: Tree) -> str:

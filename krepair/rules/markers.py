@@ -37,12 +37,7 @@ from krepair.rules.model import (
     Skipped,
 )
 from krepair.rules.outcome import HorizonChoice, ReasonTally, SourceSegment
-from krepair.rules.producers import (
-    ProducerNeeds,
-    needs_of,
-    states_of,
-    undecidable,
-)
+from krepair.rules.producers import ProducerNeeds, needs_of, states_of, undecidable
 from krepair.rules.reasons import REASONS, Reason, Verdict
 
 RULES = "2.2.1+KAFKA-8351+KAFKA-13727+KAFKA-14055+KAFKA-17076+KIP-534"

@@ -27,12 +27,7 @@ from krepair.formats.filenames import (
 )
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
 from krepair.rules.damage import Damaged
-from krepair.rules.epochs import (
-    EpochReason,
-    Recorded,
-    merge_epochs,
-    writes_epoch_zero,
-)
+from krepair.rules.epochs import EpochReason, Recorded, merge_epochs, writes_epoch_zero
 from krepair.rules.model import SegmentFacts, Skipped
 
 LOADS_PAST_CLEANED_TAIL: Final = (2, 4, 0)

@@ -12,13 +12,7 @@ from krepair.engine.progress import shown_as
 from krepair.formats.filenames import log_name
 from krepair.kernels.classes import D_OFFSET_ORDER
 from krepair.kernels.columns import BatchWalk
-from krepair.kernels.scan import (
-    OnWindow,
-    ReadInto,
-    ScanInputs,
-    SegmentSummary,
-    scan_segment,
-)
+from krepair.kernels.scan import OnWindow, ReadInto, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.scan.segment_files import (
     TxnEntries,

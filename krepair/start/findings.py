@@ -22,13 +22,7 @@ from krepair.start.folders import contents_of_strays, duplicate_findings, marked
 from krepair.start.identity import StartingNode, meta_findings, metadata_findings
 from krepair.start.line import ForecastLine
 from krepair.start.loaded import why_unknown
-from krepair.start.metadata_log import (
-    MetadataLog,
-    deletes_strays,
-    known_image,
-    metadata_log_findings,
-    strays,
-)
+from krepair.start.metadata_log import MetadataLog, deletes_strays, known_image, metadata_log_findings, strays
 from krepair.start.needs import causes_of_limits, limits_of_host
 from krepair.start.ownership import nodes_of, ownership_findings
 from krepair.start.placed import Missing, missing_findings

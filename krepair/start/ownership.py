@@ -120,24 +120,17 @@ _OPENED_IN_ROOT: Final = {
 """Permissions that a broker needs for each file of the root that it opens."""
 
 
-class _Opening(NamedTuple):
-    """Circumstances that decide which files of a partition a start opens, and how.
+def _needed(node: Node, active: Container[str], versions: Sequence[VersionNumber], *, clean: bool) -> str:
+    """Return the permissions that a start needs for a node.
 
-    Attributes:
-        active: names of the active segment's files and the newest snapshot.
+    Args:
+        active: names of the active segment's files and the newest snapshot of its partition.
         versions: versions that may start.
         clean: True after a clean shutdown.
     """
-
-    active: Container[str]
-    versions: Sequence[VersionNumber]
-    clean: bool
-
-
-def _needed(node: Node, opening: _Opening) -> str:
     if node.is_folder:
         # A leader cannot create its epoch file in a read-only folder; after an unclean stop that may lead to KR804.
-        return "rwx" if not node.partition or opening.clean else "rx"
+        return "rwx" if not node.partition or clean else "rx"
     if not node.partition:
         return _OPENED_IN_ROOT.get(node.name, "")
     if node.name.endswith((LOG, TXN_INDEX)):
@@ -147,9 +140,9 @@ def _needed(node: Node, opening: _Opening) -> str:
     if node.name == f"{LEADER_EPOCH_CHECKPOINT}.tmp":
         return "w"
     if node.name.endswith((INDEX, TIME_INDEX)):
-        every = any(version < MAPS_INDEXES_LAZILY for version in opening.versions)
-        return "rw" if node.name in opening.active or every else "r"
-    return "r" if node.name in opening.active else ""
+        every = any(version < MAPS_INDEXES_LAZILY for version in versions)
+        return "rw" if node.name in active or every else "r"
+    return "r" if node.name in active else ""
 
 
 def ownership_findings(
@@ -168,8 +161,9 @@ def ownership_findings(
     for node in all_nodes:
         missing = lacks(node, uid, gid)
         if missing:
-            opening = _Opening(active.get(node.partition, frozenset()), versions, view.clean_shutdown)
-            lacking = set(_needed(node, opening)) & set(missing)
+            opened = active.get(node.partition, frozenset())
+            needed = _needed(node, opened, versions, clean=view.clean_shutdown)
+            lacking = set(needed) & set(missing)
             effect = StartEffect.DIRECTORY if lacking else StartEffect.NONE
             key = (node.partition, node.uid, node.gid, node.mode, missing, effect)
             alike.setdefault(key, []).append(node)

@@ -7,14 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.cli.views.page import (
-    MOST_CELLS,
-    MOST_STRIPS,
-    Cell,
-    Strip,
-    merged,
-    strips_of,
-)
+from krepair.cli.views.page import MOST_CELLS, MOST_STRIPS, Cell, Strip, merged, strips_of
 from krepair.findings.by_rule import by_rule
 from krepair.plan.log_contents import Content, ContentRange
 from krepair.plan.model import MendLog, PartitionPlan

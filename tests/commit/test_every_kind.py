@@ -26,14 +26,7 @@ from krepair.commit.status import ChangeState, status_in
 from krepair.durable.disk import Disk
 from krepair.errors import RefusedError
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.plan.model import (
-    Change,
-    Commit,
-    CompleteSwap,
-    KeepOriginal,
-    NewFile,
-    RewriteSegments,
-)
+from krepair.plan.model import Change, Commit, CompleteSwap, KeepOriginal, NewFile, RewriteSegments
 from tests.commit.loader_model import served
 from tests.commit.scene import (
     FENCED,

@@ -43,13 +43,7 @@ from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.damage import Damage
 from krepair.formats.message_schema import decode
 from krepair.look.dump.record import json_of
-from krepair.plan.model import (
-    FORMAT_VERSION,
-    NewFile,
-    NotReversible,
-    Plan,
-    RootPlan,
-)
+from krepair.plan.model import FORMAT_VERSION, NewFile, NotReversible, Plan, RootPlan
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
@@ -58,15 +52,7 @@ from krepair.rules.epochs import merge_epochs, read_recorded
 from tests import builders, codecs, encoders, old_messages
 from tests.encoders import encode_fields as encode
 from tests.formats import packed_members
-from tests.plan.plans import (
-    DIGEST,
-    FOLDER,
-    completed_swap,
-    fingerprint,
-    good_plan,
-    partition,
-    replaced_file,
-)
+from tests.plan.plans import DIGEST, FOLDER, completed_swap, fingerprint, good_plan, partition, replaced_file
 from tests.plan.reviewed_loss import aside, log, removed
 
 MOST_BYTES = 1 << 20

@@ -10,14 +10,7 @@ import pytest
 from krepair.checks.catalogue import RULES
 from krepair.findings import table as findings_table
 from krepair.fixes.fix import Fix
-from krepair.fixes.table import (
-    COMMIT_ORDER,
-    FIXES,
-    owner_of,
-    parse_fixes,
-    requested_fixes,
-    words_of,
-)
+from krepair.fixes.table import COMMIT_ORDER, FIXES, owner_of, parse_fixes, requested_fixes, words_of
 from krepair.ops import apply as apply_module
 from krepair.ops import check, plan, verify
 from krepair.ops import undo as undo_module

@@ -11,14 +11,7 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import (
-    ExitCode,
-    KrepairError,
-    LockedError,
-    RefusedError,
-    StalePlanError,
-    UnreadableError,
-)
+from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError, StalePlanError, UnreadableError
 from krepair.ops import apply as apply_module
 from krepair.ops.apply import apply
 from krepair.ops.check import check

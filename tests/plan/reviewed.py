@@ -8,14 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from krepair.plan.model import (
-    NewFile,
-    PartitionPlan,
-    Plan,
-    RewriteSegments,
-    RootPlan,
-    Setting,
-)
+from krepair.plan.model import NewFile, PartitionPlan, Plan, RewriteSegments, RootPlan, Setting
 from krepair.plan.planfile import seal
 from krepair.plan.space import plan_peak_bytes
 from tests.plan.plans import (

@@ -10,26 +10,13 @@ from msgspec.structs import replace
 from krepair.cli.views.writers import markdown
 from krepair.plan.build import build_plan
 from krepair.plan.facts import OnDisk
-from krepair.plan.model import (
-    MendLog,
-    NewCompanion,
-    Plan,
-)
+from krepair.plan.model import MendLog, NewCompanion, Plan
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.plan.space import space_of
 from tests.plan.plans import COMMIT, DIGEST, FACTS, policy, rewritten, source
-from tests.plan.reviewed_loss import (
-    CONSENT,
-    FOLDER,
-    MTIME_NS,
-    aside,
-    log,
-    partition_with,
-    removed,
-    replaced,
-)
+from tests.plan.reviewed_loss import CONSENT, FOLDER, MTIME_NS, aside, log, partition_with, removed, replaced
 
 
 def torn(**fields: Any) -> MendLog:

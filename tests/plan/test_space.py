@@ -27,15 +27,7 @@ from krepair.plan.space import (
 )
 from tests.pages import facts, titled
 from tests.plan.parts import MIB, part
-from tests.plan.plans import (
-    COMMIT,
-    DIGEST,
-    FACTS,
-    completed_swap,
-    policy,
-    removed_file,
-    replaced_file,
-)
+from tests.plan.plans import COMMIT, DIGEST, FACTS, completed_swap, policy, removed_file, replaced_file
 from tests.plan.reviewed_loss import log, removed
 
 

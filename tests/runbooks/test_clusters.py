@@ -13,14 +13,7 @@ from tests.lab.jvm import java
 from tests.lab.three import Three
 from tests.lab.waiting import wait_for
 from tests.replicas.absences import CONFIG, of_readers, without_cleaner
-from tests.runbooks.clusters import (
-    TOPIC,
-    Operator,
-    everybody_serves,
-    story_of,
-    tombstones,
-    write,
-)
+from tests.runbooks.clusters import TOPIC, Operator, everybody_serves, story_of, tombstones, write
 from tests.runbooks.page import follow
 from tests.runbooks.stories import DISAGREE, WHOLE
 

@@ -12,10 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from krepair.durable.tree import Tree
 from krepair.formats.checkpoint import CheckpointEntry, decode_offsets
-from krepair.formats.filenames import (
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_CHECKPOINT,
-)
+from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT
 from tests.twins.logs import LogPath, parts_of
 
 Key = tuple[str, int]

@@ -43,17 +43,7 @@ from tools.torture.runs import (
     parse_step,
     plainly,
 )
-from tools.torture.scenes import (
-    CLEAN_MARKER,
-    POINTS,
-    PRIVATE,
-    Scene,
-    Seen,
-    Tree,
-    differences,
-    look,
-    visible,
-)
+from tools.torture.scenes import CLEAN_MARKER, POINTS, PRIVATE, Scene, Seen, Tree, differences, look, visible
 
 SCENES: Final = ("markers", "everything", "tail-cut", "set-aside", "leftovers", "keys", "recovery")
 KINDS: Final = ("plan", "journal", "planted", "raced")

@@ -40,16 +40,7 @@ from tools.torture.runs import (
     parse_steps,
     plainly,
 )
-from tools.torture.scenes import (
-    LOCK,
-    PRIVATE,
-    Scene,
-    Tree,
-    differences,
-    look,
-    private,
-    visible,
-)
+from tools.torture.scenes import LOCK, PRIVATE, Scene, Tree, differences, look, private, visible
 from tools.torture.state import how_many
 
 FAULTS = (

@@ -39,17 +39,7 @@ from tools.torture.runs import (
     judge_snapshots,
     parse_step,
 )
-from tools.torture.scenes import (
-    CLEAN_MARKER,
-    POINTS,
-    Placed,
-    Scene,
-    Tree,
-    build,
-    differences,
-    look,
-    visible,
-)
+from tools.torture.scenes import CLEAN_MARKER, POINTS, Placed, Scene, Tree, build, differences, look, visible
 from tools.torture.state import State as Done
 
 SCENES: Final = (

@@ -34,17 +34,7 @@ from tools.torture.runs import (
     parse_steps,
     plainly,
 )
-from tools.torture.scenes import (
-    CLEAN_MARKER,
-    POINTS,
-    Placed,
-    Scene,
-    Tree,
-    build,
-    differences,
-    look,
-    visible,
-)
+from tools.torture.scenes import CLEAN_MARKER, POINTS, Placed, Scene, Tree, build, differences, look, visible
 from tools.torture.state import State
 
 SCENES: Final = (

@@ -20,17 +20,9 @@ from krepair.fixes.compact.decide import (
     why_skipped,
 )
 from krepair.fixes.context import Context
-from krepair.fixes.evidence import (
-    evidence_of,
-    find_evidence,
-    with_bytes,
-)
+from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Compacted, Fix, Proposal, Purpose
-from krepair.fixes.markers.decide import (
-    COMPACT_RESULT,
-    notes_of,
-    rewrite_of,
-)
+from krepair.fixes.markers.decide import COMPACT_RESULT, notes_of, rewrite_of
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.logdir.values import Partition

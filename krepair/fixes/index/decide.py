@@ -16,10 +16,7 @@ from krepair.fixes.files import replaced
 from krepair.fixes.gate import Unsound, unsound_ranges, why_unsound
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers.decide import transaction_indexes_disagree
-from krepair.fixes.untouched import (
-    waits_for_leftovers_alone,
-    why_untouched,
-)
+from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats.broker_version import Version, version_of
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX
@@ -30,11 +27,7 @@ from krepair.plan.model import ReplaceFile
 from krepair.rules.aborts import may_be_untrue
 
 if TYPE_CHECKING:
-    from krepair.rewrite.indexes.segment import (
-        Depth,
-        InspectItem,
-        InspectResult,
-    )
+    from krepair.rewrite.indexes.segment import Depth, InspectItem, InspectResult
     from krepair.rewrite.indexes.transactions import TxnProblem, TxnResult
 
 TRANSACTION_INDEXES_RESULT: ResultKey[TxnResult | Failed] = ResultKey("transaction indexes")

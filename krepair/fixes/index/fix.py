@@ -21,19 +21,14 @@ from krepair.fixes.index.decide import (
 )
 from krepair.fixes.second_readings import SecondReading, verify_transaction_indexes
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.untouched import (
-    analysis_apart,
-    why_untouched,
-)
+from krepair.fixes.untouched import analysis_apart, why_untouched
 from krepair.formats.filenames import segment_name
 from krepair.logdir.values import Partition
 from krepair.next_command import PLAN, Next
 from krepair.plan.changes import bases_touched
 
 if TYPE_CHECKING:
-    from krepair.rewrite.indexes.segment import (
-        Depth,
-    )
+    from krepair.rewrite.indexes.segment import Depth
 
 
 def _findings(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:

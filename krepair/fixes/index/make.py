@@ -13,11 +13,7 @@ from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.plan.model import Change, ReplaceFile
 
 if TYPE_CHECKING:
-    from krepair.rewrite.indexes.segment import (
-        RepairItem,
-        RepairItems,
-        RepairResults,
-    )
+    from krepair.rewrite.indexes.segment import RepairItem, RepairItems, RepairResults
 
 _REPLAYED = -1
 """Value in place of a base offset for transaction indexes, all of which one replay of the partition builds."""

@@ -13,12 +13,7 @@ from krepair.checks.catalogue import Finding
 from krepair.engine.items import Failed
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, log_end_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.evidence import (
-    OTHERS,
-    OtherReplicas,
-    evidence_of,
-    why_forked,
-)
+from krepair.fixes.evidence import OTHERS, OtherReplicas, evidence_of, why_forked
 from krepair.fixes.gate import missing_segment
 from krepair.fixes.logs import facts_of, scan_item, scan_problem
 from krepair.fixes.producers_at_end import newest_snapshot
@@ -29,19 +24,11 @@ from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
-from krepair.plan.model import (
-    KeepOriginal,
-    RewriteSegments,
-    SourceSegment,
-)
+from krepair.plan.model import KeepOriginal, RewriteSegments, SourceSegment
 from krepair.rules import cleanable_range as cleanable_ranges
 from krepair.rules.evidence import NONE, WITH_CLUSTER, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
-from krepair.rules.markers import (
-    decide,
-    held_between,
-    untrue_entry,
-)
+from krepair.rules.markers import decide, held_between, untrue_entry
 from krepair.rules.model import (
     GroupDecision,
     MarkerPolicy,

@@ -27,22 +27,10 @@ from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.formats.filenames import LOG, TRANSACTIONS_TOPIC, log_name
 from krepair.logdir.view import replica_state
-from krepair.plan.model import (
-    FileFingerprint,
-    MendLog,
-    RewriteSegments,
-)
+from krepair.plan.model import FileFingerprint, MendLog, RewriteSegments
 from krepair.rules.evidence import Evidence
-from krepair.rules.markers import (
-    StageInputs,
-    limit_now,
-    stage_inputs,
-    why_undecided,
-)
-from krepair.rules.model import (
-    MarkerPolicy,
-    SegmentFacts,
-)
+from krepair.rules.markers import StageInputs, limit_now, stage_inputs, why_undecided
+from krepair.rules.model import MarkerPolicy, SegmentFacts
 
 NEW_SEGMENTS: Final = Kind(
     "new segments", "every batch, every entry of its indexes, and the plan's counts", is_log=True

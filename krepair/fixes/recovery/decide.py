@@ -53,14 +53,7 @@ from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import FileRef
 from krepair.plan.changes import bases_touched, changes_logs
-from krepair.plan.model import (
-    Change,
-    KeepOriginal,
-    MendLog,
-    ReplaceFile,
-    RollSegment,
-    SetAside,
-)
+from krepair.plan.model import Change, KeepOriginal, MendLog, ReplaceFile, RollSegment, SetAside
 from krepair.rules.aborts import may_be_untrue
 from krepair.rules.changed_entries import ChangedLine
 from krepair.rules.damage import unmapped

@@ -23,15 +23,10 @@ from krepair.fixes.recovery.decide import (
 )
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
-from krepair.formats.filenames import (
-    RECOVERY_POINT_CHECKPOINT,
-)
+from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.logdir.values import LogDir
 from krepair.next_command import Next
-from krepair.plan.model import (
-    ChangeLines,
-    KeepOriginal,
-)
+from krepair.plan.model import ChangeLines, KeepOriginal
 
 CLEAN = (
     "the broker was stopped cleanly: its next start recovers nothing, so there is nothing to do beforehand"

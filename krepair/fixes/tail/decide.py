@@ -15,11 +15,7 @@ from krepair.fixes.analysis import PartitionAnalysis, ResultKey, next_start_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.fix import Proposal, skipped_for_leftovers
 from krepair.fixes.logs import Ranges, next_base_of
-from krepair.fixes.untouched import (
-    analysis_apart,
-    waits_for_leftovers,
-    why_untouched,
-)
+from krepair.fixes.untouched import analysis_apart, waits_for_leftovers, why_untouched
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.kernels.classes import D_OFFSET_ORDER

@@ -23,14 +23,9 @@ from krepair.fixes.tail.decide import (
     map_damaged_logs,
     skipped_proposal,
 )
-from krepair.fixes.untouched import (
-    analyses_apart,
-    why_untouched,
-)
+from krepair.fixes.untouched import analyses_apart, why_untouched
 from krepair.options import consents_of
-from krepair.rules.tail import (
-    wrong_consent,
-)
+from krepair.rules.tail import wrong_consent
 
 
 class Tail(Fix):

@@ -12,13 +12,7 @@ from krepair.engine.items import LogsItem
 from krepair.formats.filenames import log_name
 from krepair.kernels import dump_rows as r
 from krepair.logdir.reading import opened_for_reading, read_into_from
-from krepair.scan.log_records import (
-    DamageRead,
-    LargeRecordRead,
-    LogRecords,
-    RecordOptions,
-    RecordsRead,
-)
+from krepair.scan.log_records import DamageRead, LargeRecordRead, LogRecords, RecordOptions, RecordsRead
 
 MOST_RANGES = 100
 """Largest number of skipped ranges that are listed of a partition."""

@@ -28,14 +28,7 @@ from krepair.formats.filenames import TXN_INDEX, log_name, segment_name
 from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed, unpacked
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import ReadInto, ScanInputs, SegmentSummary, WholeWindows, scan_segment
-from krepair.kernels.transactions import (
-    E_FIRST,
-    E_HAS_DATA,
-    E_LAST,
-    E_LATEST,
-    E_PRODUCER,
-    TransactionReplay,
-)
+from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_LATEST, E_PRODUCER, TransactionReplay
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.rewrite.compaction.check import SourceProof
 from krepair.rewrite.compaction.content import ContentError
