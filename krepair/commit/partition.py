@@ -40,7 +40,7 @@ from krepair.commit.result import ChangeOutcome, ChangeResult, failed
 from krepair.commit.stepping import run
 from krepair.commit.steps import Remove, Take, forget_files, synced
 from krepair.commit.unrecorded import check_all_recorded, check_nothing_kept
-from krepair.commit.visited import Answer, ask, check_evidence
+from krepair.commit.visited import Answer, check_evidence, detect_visit
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     DamagedJournalError,
@@ -238,25 +238,25 @@ class _Run:
                 if file.how in {"made", "new", "lines"}
             )
             check_all_recorded(folder, self.journal, self.target.planned, made)
-            answer = self._ask()
+            answer = self._detect_visit()
             self.journal.settle()
             if self.journal.at_work():
                 folder.make_private_folders()  # an undo whose last records were lost may have removed some
             if not self.guards.settled:
                 folder.sync_all()
-            self._settle(answer)
+            self._record_visit(answer)
 
-    def _ask(self) -> Answer:
+    def _detect_visit(self) -> Answer:
         """Check whether another program changed the folder since an earlier run was interrupted; see ``visited``."""
         left = self.fence.is_up() and not self.watch.was_put_up_here(self.fence.place)
         if not left and not self.journal.unfinished():
             return Answer()
-        return ask(self.folder, self.journal, self._marker(), self.guards.judge)
+        return detect_visit(self.folder, self.journal, self._marker(), self.guards.judge)
 
     def _marker(self) -> str:
         return marker_of(self.folder, self.watch.places())
 
-    def _settle(self, answer: Answer) -> None:
+    def _record_visit(self, answer: Answer) -> None:
         """Record the changes that another program completed or rolled back; the fence is removed as after a start."""
         if not answer.why:
             return

@@ -31,7 +31,7 @@ from krepair.commit.unrecorded import (
     last_copies,
     swaps_of_kept,
 )
-from krepair.commit.visited import Judge, ask
+from krepair.commit.visited import Judge, detect_visit
 from krepair.errors import DamagedJournalError, RefusedError, StalePlanError
 from krepair.formats.filenames import SWAP, FileKind, NameState, base_offset_of, log_name, parse_file_name
 from krepair.logdir.fingerprint import scan_batches
@@ -163,7 +163,7 @@ def _check_finished(folder: PartitionFolder, journal: Journal, judge: Judge) -> 
 def _why_refused(folder: PartitionFolder, journal: Journal, judge: Judge) -> str:
     """Return why apply and undo refuse a folder that another program changed; empty if they do not."""
     try:
-        ask(folder, journal, marker_of(folder, standing_fences(folder.tree, folder.log_dir)), judge)
+        detect_visit(folder, journal, marker_of(folder, standing_fences(folder.tree, folder.log_dir)), judge)
     except StalePlanError as error:
         return error.message
     return ""

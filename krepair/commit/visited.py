@@ -65,7 +65,7 @@ class Answer(NamedTuple):
     old: tuple[str, ...] = ()
 
 
-def ask(folder: PartitionFolder, journal: Journal, marker: str, judge: Judge) -> Answer:
+def detect_visit(folder: PartitionFolder, journal: Journal, marker: str, judge: Judge) -> Answer:
     """Check whether another program changed a folder that has unfinished changes, or whose fence is up.
 
     Args:

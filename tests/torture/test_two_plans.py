@@ -66,7 +66,7 @@ rewrite._check_swap_is_of_group = lambda *_: None
 GroupFiles.is_of_another_program = lambda *_: False
 ready._check_no_other_plan = lambda *_: None
 stack.Stack.check = lambda *_: None
-partition.ask = lambda *_: Answer()
+partition.detect_visit = lambda *_: Answer()
 print(sound, wrong())
 """
     )
