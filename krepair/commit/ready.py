@@ -25,14 +25,7 @@ from msgspec.structs import replace
 
 from krepair.commit.fence import Watch
 from krepair.commit.folder import ROOT, PartitionFolder, RootFolder, as_partition
-from krepair.commit.status import (
-    Beside,
-    ChangeState,
-    plans_beside,
-    status_in,
-    why_half_done,
-    why_not_ended,
-)
+from krepair.commit.status import Beside, ChangeState, plans_beside, status_in, why_half_done, why_not_ended
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
@@ -44,11 +37,7 @@ from krepair.errors import (
     UnreadableError,
     WrongUserError,
 )
-from krepair.formats.filenames import (
-    CLEAN_SHUTDOWN,
-    META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT,
-)
+from krepair.formats.filenames import CLEAN_SHUTDOWN, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.reading import kind_of, why
 from krepair.logdir.values import LogDir, Partition

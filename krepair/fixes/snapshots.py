@@ -22,11 +22,7 @@ from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.next_start import simulate_next_starts
 from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES, read_snapshot_file
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.untouched import (
-    analysis_apart,
-    waits_for_leftovers_alone,
-    why_untouched,
-)
+from krepair.fixes.untouched import analysis_apart, waits_for_leftovers_alone, why_untouched
 from krepair.formats import producer_snapshot
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import version_of

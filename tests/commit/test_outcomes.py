@@ -32,12 +32,7 @@ from krepair.errors import (
     VerifyFailedError,
 )
 from krepair.logdir.fingerprint import digest_content
-from krepair.plan.model import (
-    Change,
-    Commit,
-    FreeWhenVerified,
-    Undo,
-)
+from krepair.plan.model import Change, Commit, FreeWhenVerified, Undo
 from tests.commit.scene import (
     FENCED,
     FOLDER,

@@ -45,12 +45,7 @@ from tests.commit.scene import (
     put,
     tree,
 )
-from tests.durable.disks import (
-    FILE_CHANGING,
-    RecordingDisk,
-    SimulatedCrash,
-    StoppingDisk,
-)
+from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.stops import each_stop, telling_stops
 
 COMMITS = {"P1 fenced": FENCED, "P1": P1, "P2": P2, "P2 fenced": Commit(order="P2", fence=True, why="")}
