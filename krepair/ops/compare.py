@@ -208,7 +208,7 @@ def _share_secret(opened: Sequence[OpenSide]) -> None:
     of_facts = {side.secret for side in opened if side.facts is not None}
     if len(of_facts) > 1:
         raise RefusedError(
-            "the facts were taken under other keys of hashes: the cluster id was known on one side only",
+            "the facts files have hashes of different keys, because the cluster id was known to only one of them",
             next_command=Next.by_hand(
                 "krepair facts LOGDIR... --out FILE with all log directories of the broker"
             ),

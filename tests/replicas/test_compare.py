@@ -436,7 +436,7 @@ def test_a_log_directory_that_does_not_say_its_cluster_is_compared_like_any_othe
             sides[-1] += ".facts"
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
     if facts_of == (1, 2):
-        with pytest.raises(RefusedError, match="other keys of hashes"):
+        with pytest.raises(RefusedError, match="hashes of different keys"):
             compare(parse_sides(sides), options)
         return
     [verdict] = compare(parse_sides(sides), options).partitions

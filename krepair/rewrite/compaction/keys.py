@@ -123,7 +123,9 @@ class KeyWalk:
         while self._step(window, min(end, len(window)), self._position):
             pass
         if self._state[k.K_PLACE] != end:
-            raise ContentError(self._position, "whole batches were expected, found others than the scan")
+            raise ContentError(
+                self._position, "expected the batches that the scan found here, found different ones"
+            )
         self.notes.take(window, end)
         self._position += end
 
@@ -165,7 +167,7 @@ class KeyWalk:
         if status != k.NEED_BYTES:
             here = position + int(state[k.K_PLACE])
             if status == k.NO_BATCH:
-                raise ContentError(here, "a batch was expected, found none")
+                raise ContentError(here, "expected a batch, found none")
             raise ContentError(here, record_problem(status))
         return False
 

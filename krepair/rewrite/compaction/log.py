@@ -268,7 +268,7 @@ class CompactedLog:
     def _refuse(self, status: int, position: int) -> None:
         here = position + int(self._state[f.F_PLACE])
         if status == k.NO_BATCH:
-            raise ContentError(here, "a batch was expected, found none")
+            raise ContentError(here, "expected a batch, found none")
         raise ContentError(here, record_problem(status))
 
     def _one(self, filled: int, position: int) -> Iterator[Piece]:

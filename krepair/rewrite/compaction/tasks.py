@@ -421,7 +421,7 @@ def _scan_as_compacted(
 
 def _stage_problem(item: CompactStageItem, summary: SegmentSummary) -> tuple[FailureKind, str]:
     if summary.headers != item.headers:
-        return "changed", "its records are not those that the plan was made of"
+        return "changed", "its records differ from those that the plan was made from"
     return not_as_decided(summary, item.source)
 
 

@@ -103,10 +103,8 @@ def not_as_planned(summary: SegmentSummary) -> str:
         summary: summary of the log's scan.
     """
     if summary.damage:
-        return (
-            f", position {summary.valid_bytes}: {summary.damage_text}; when the plan was made, it was right"
-        )
-    return ": its batches are not those that the plan was made of"
+        return f", position {summary.valid_bytes}: {summary.damage_text}; the log was valid when the plan was made"
+    return ": its batches differ from those that the plan lists"
 
 
 class Decided(Protocol):
