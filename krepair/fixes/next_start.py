@@ -16,13 +16,14 @@ from krepair.engine.items import Failed
 from krepair.fixes.analysis import NEXT_START, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.logs import LogPart, parts_after, read_active_segments
-from krepair.fixes.producers_at_end import read_snapshot_file
+from krepair.fixes.producers_at_end import newest_snapshot, read_snapshot_file
 from krepair.formats import producer_snapshot
 from krepair.formats.batch_v2 import LOG_OVERHEAD, MAGIC
 from krepair.formats.broker_version import VersionNumber, version_text
 from krepair.formats.filenames import (
     INDEX,
     INDEX_KINDS,
+    SWAP,
     TIME_INDEX,
     FileKind,
     log_name,
@@ -36,7 +37,7 @@ from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment, Snapshot
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options
-from krepair.plan.changes import CompleteSwap, ReplaceFile, names_removed
+from krepair.plan.changes import CompleteSwap, ReplaceFile, RewriteSegments, names_removed
 from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import expiry_of
@@ -137,9 +138,11 @@ def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broke
 def why_not_started(context: Context) -> dict[str, Skipped]:
     """Return folder -> reason to skip the partition, if the next start is worse with its changes than without.
 
-    A worse start fails, or forgets all producers, which it does if no snapshot is left after a clean stop. A cut by
-    consent may leave none up to the new log end. A broker of 2.8 or later that recovers a segment deletes all snapshots
-    above it; the recovery of a later one makes one again, so indexes made for some of the segments may cost the last.
+    A worse start fails; or it recovers offsets that it would not have recovered before, except in a merged segment; or
+    it recovers fewer, from a snapshot that cannot be right; or it forgets all producers, which it does if no snapshot
+    is left after a clean stop. A cut by consent may leave none up to the new log end. A broker of 2.8 or later that
+    recovers a segment deletes all snapshots above it; the recovery of a later one makes one again, so indexes made for
+    some of the segments may cost the last.
     """
     versions = _versions(context)
     pairs: dict[str, tuple[_Files, _Files]] = {}
@@ -155,24 +158,26 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
             change.consents or isinstance(change, CompleteSwap) for change in context.analyses[folder].changes
         )
     ]
-    if context.view.clean_shutdown:
-        others = [
-            folder
-            for folder in pairs
-            if folder not in doubted and _may_change_what_is_recovered(context.analyses[folder])
-        ]
-        starts = _simulated(context, [pairs[folder][0] for folder in others], versions, whole=False)
-        doubted += [
-            folder
-            for folder, start in zip(others, starts, strict=True)
-            if any(loaded.recovered for loaded in start.by_version.values())
-        ]
+    others = [
+        folder
+        for folder, (before, after) in pairs.items()
+        if folder not in doubted and before.is_told and after.may_change_what_is_recovered(before)
+    ]
+    starts = _simulated(
+        context, [files for folder in others for files in pairs[folder]], versions, whole=False
+    )
+    doubted += [
+        folder
+        for folder, *both in zip(others, starts[::2], starts[1::2], strict=True)
+        if any(loaded.recovered for start in both for loaded in start.by_version.values())
+    ]
     starts = _simulated(
         context, [files for folder in doubted for files in pairs[folder]], versions, whole=True
     )
     more = "" if context.version else "; give --broker-version, if it is a later one"
     worse: dict[str, Skipped] = {}
     for folder, before, after in zip(doubted, starts[::2], starts[1::2], strict=True):
+        files, analysis = pairs[folder][1], context.analyses[folder]
         for version, loaded in sorted(after.by_version.items(), reverse=True):
             without = before.by_version.get(version)
             if without is None or without.failure:
@@ -181,9 +186,39 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
             if loaded.failure:
                 text = f"{text} not start any more: {loaded.file}: {loaded.failure}{more}"
                 worse[folder] = Skipped("fails-to-start", text, damaged=True)
+            elif base := _recovered_anew(analysis, without, loaded):
+                text = f"{text} recover {log_name(base[0])}, which it does not recover as the files are{more}"
+                worse[folder] = Skipped("recovers-more", text, damaged=True)
+            elif len(loaded.recovered) < len(without.recovered) and files.is_impossible(
+                loaded.snapshot_offset
+            ):
+                name = segment_name(loaded.snapshot_offset, ".snapshot")
+                text = (
+                    f"{text} recover less, and begin with {name}, which cannot be right: add --fix snapshots"
+                )
+                worse[folder] = _with_snapshots(context.options, "forgets-producers", text)
             elif without.producers > 0 > loaded.producers and any(size for _, size in loaded.segments):
                 worse[folder] = _forgets_producers(context.options, text, loaded)
     return worse
+
+
+def _recovered_anew(analysis: PartitionAnalysis, without: LoadedLog, loaded: LoadedLog) -> tuple[int, ...]:
+    """Return the segments that a start recovers only because of the changes; a merged one has its own indexes."""
+    merged = {
+        change.base_offset
+        for change in analysis.changes
+        if isinstance(change, (CompleteSwap, RewriteSegments))
+    }
+    bases = sorted({segment.base_offset for segment in analysis.partition.segments} | merged)
+    before = {floor_of(bases, base) for base in without.recovered}
+    return tuple(base for base in loaded.recovered if base not in before | merged)
+
+
+def _with_snapshots(options: Options, code: str, text: str) -> Skipped:
+    fixes = ",".join(dict.fromkeys([*options.fixes, "snapshots"]))
+    consents = (word for consent in options.accepted_losses for word in ("--accept-data-loss", consent))
+    again = Next.of("plan", LOG_DIR, "--fix", fixes, *consents, out=PLAN)
+    return Skipped(code, text, again, damaged=True)
 
 
 def _forgets_producers(options: Options, text: str, loaded: LoadedLog) -> Skipped:
@@ -192,23 +227,8 @@ def _forgets_producers(options: Options, text: str, loaded: LoadedLog) -> Skippe
         recovered = ", ".join(map(log_name, loaded.recovered))
         why = f"{text}, as it recovers {recovered} only and deletes all snapshots"
         return Skipped("forgets-producers", why, damaged=True)
-    fixes = ",".join(dict.fromkeys([*options.fixes, "snapshots"]))
-    consents = (word for consent in options.accepted_losses for word in ("--accept-data-loss", consent))
-    again = Next.of("plan", LOG_DIR, "--fix", fixes, *consents, out=PLAN)
-    return Skipped(
-        "forgets-producers",
-        f"{text}, as no producer snapshot is left: add --fix snapshots",
-        again,
-        damaged=True,
-    )
-
-
-def _may_change_what_is_recovered(analysis: PartitionAnalysis) -> bool:
-    """Return whether a start after a clean stop recovers segments for their indexes, or did so before the changes."""
-    return any(segment.index is None for segment in analysis.partition.segments) or any(
-        isinstance(change, ReplaceFile) and change.name.endswith((INDEX, TIME_INDEX))
-        for change in analysis.changes
-    )
+    text = f"{text}, as no producer snapshot is left: add --fix snapshots"
+    return _with_snapshots(options, "forgets-producers", text)
 
 
 class _StartAsked(NamedTuple):
@@ -248,6 +268,8 @@ class _Files:
         made = {name for change in analysis.changes for name in change.leaves}
         gone = names_removed(analysis.changes)
         self._made = made
+        # A merged segment is not there yet: its sources stand for it, with their indexes.
+        self._gone = names_removed(change for change in analysis.changes if isinstance(change, ReplaceFile))
         self._snapshots = tuple(
             snapshot for snapshot in analysis.partition.snapshots if snapshot.file.name not in gone
         )
@@ -266,6 +288,28 @@ class _Files:
         """True if the start can be simulated: all that its result depends on is known, or needs only a few reads."""
         is_known = self._clean or bool(self._facts) or not self._parts
         return is_known and _can_be_simulated(self._analysis)
+
+    def may_change_what_is_recovered(self, before: _Files) -> bool:
+        """Return whether changes of indexes may decide which segments a start recovers besides the unflushed ones."""
+        closed = [part.segment for part in self._parts if not self._is_recovered(part.base_offset)]
+        names = {
+            segment_name(segment.base_offset, suffix) for segment in closed for suffix in (INDEX, TIME_INDEX)
+        }
+        touched = (self._made - before._made) | self._gone
+        return any(segment.index is None for segment in closed) or any(
+            name.removesuffix(SWAP) in names for name in touched
+        )
+
+    def is_impossible(self, offset: int) -> bool:
+        """Return whether a snapshot that the changes do not make has a producer at or past its own offset."""
+        for snapshot in self._snapshots:
+            if snapshot.offset == offset and snapshot.file.name not in self._made:
+                try:
+                    _, producers = newest_snapshot([snapshot], offset)
+                except OSError:
+                    return True
+                return any(producer.last_data_offset >= offset for producer in producers)
+        return False
 
     # -- without a simulation
 
@@ -368,7 +412,8 @@ class _Files:
         from krepair.loading.simulate import StartItem
 
         partition, view = self._analysis.partition, self._view
-        swaps = swaps_of(partition)
+        leftovers = tuple(left for left in partition.leftovers if left.file.name not in self._gone)
+        swaps = swaps_of(partition._replace(leftovers=leftovers))
         segments = [self._segment(part, whole=whole) for part in self._parts]
         segments += [
             swap._replace(offset_index=None, time_index=None, made=(True, True))
@@ -380,7 +425,7 @@ class _Files:
             segments=tuple(sorted(segments, key=lambda segment: segment.base_offset)),
             swaps=tuple(swap for swap in swaps if swap.base_offset not in self._finished),
             lowest_cleaned=min(
-                (leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"),
+                (leftover.base_offset for leftover in leftovers if leftover.kind == "cleaned"),
                 default=INT64_MAX,
             ),
             snapshots=tuple(snapshot.offset for snapshot in self._snapshots),
@@ -411,13 +456,16 @@ class _Files:
         return SegmentFiles(
             segment.base_offset,
             segment.log,
-            segment.index,
-            segment.time_index,
-            None if self._is_made(segment.txn_index) else segment.txn_index,
+            self._left(segment.index),
+            self._left(segment.time_index),
+            None if self._is_made(segment.txn_index) else self._left(segment.txn_index),
             without=part.without,
             made=(makes_index, makes_times),
             sound=sound,
         )
+
+    def _left(self, file: FileRef | None) -> FileRef | None:
+        return None if file is not None and file.name in self._gone else file
 
 
 def _sizes(segment: Segment) -> tuple[tuple[FileRef | None, int], ...]:

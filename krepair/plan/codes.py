@@ -88,9 +88,13 @@ SKIPPED: Final[Mapping[str, CodeExplanation]] = {
         "the next start would succeed with the present files, but fail after the changes",
         "name the version of the next start with --broker-version, or plan fewer fixes",
     ),
+    "recovers-more": CodeExplanation(
+        "after the changes the next start would recover a segment that it does not recover with the present files",
+        "plan --fix tail,index to repair all indexes; or name the version of the next start with --broker-version",
+    ),
     "forgets-producers": CodeExplanation(
         "with the present files the next start restores the producers; after the changes it would forget them, because "
-        "no producer snapshot would be left",
+        "no producer snapshot would be left, or only one that cannot be right",
         "plan --fix tail,index to repair all indexes, and add --fix snapshots after a cut; or name the version of the "
         "next start with --broker-version",
     ),

@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.fixes.files import removed
+from krepair.fixes.next_start import why_not_started
+from krepair.fixes.table import FIXES
 from krepair.formats.producer_snapshot import ENTRY, ProducerEntry, encode_table
+from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
+from krepair.ops.plan import contexts
 from krepair.ops.undo import undo
 from krepair.plan.model import Change, Plan
 from tests.builders import NOW_MS, LogDir, abort, commit, data
@@ -270,3 +275,39 @@ def test_an_index_is_not_made_beside_an_untrue_txnindex_that_the_start_would_reb
     aborted.write_bytes(b"")
     log(path, 0).with_suffix(".index").unlink()
     assert there_and_back(path, VERBS.planned(path, fixes=("index",)))[aborted] == whole
+
+
+def refused(path: Path, *made: Change) -> dict[str, str]:
+    """Partition -> code of the reason for which a plan with these changes is not made."""
+    options = VERBS.options(fixes=("index",))
+    view = read_log_dir(str(path))
+    with contexts(view, options, FIXES, view.partitions, None) as context_of:
+        context = context_of(view)
+        for analysis in context.analyze_all(view.partitions):
+            analysis.changes += made
+        return {folder: skipped.code for folder, skipped in why_not_started(context).items()}
+
+
+def test_no_change_makes_a_clean_start_recover_a_segment(tmp_path: Path) -> None:
+    path = written(tmp_path, clean=True)
+    (file,) = (
+        segment.index
+        for partition in read_log_dir(str(path)).partitions
+        for segment in partition.segments
+        if segment.base_offset == 8
+    )
+    assert file is not None
+    assert refused(path, removed(FOLDER, file, "KR201", "a fault in a fix")) == {FOLDER: "recovers-more"}
+
+
+def test_a_start_that_recovers_less_does_not_begin_with_an_impossible_snapshot(tmp_path: Path) -> None:
+    """With the new indexes a start recovers the last segment alone, from the snapshot before it."""
+    path = written(tmp_path, clean=True)
+    ahead = ProducerEntry(9, 0, 0, 99, 0, NOW_MS, -1, -1)
+    row = np.array([[getattr(ahead, name) for name in ENTRY.names]], np.int64)
+    snapshot(path, 16).write_bytes(encode_table(row))
+    for base in (0, 8, 16):
+        log(path, base).with_suffix(".index").unlink()
+    (part,) = VERBS.planned(path, fixes=("index",), broker_version="3.9.2").partitions
+    assert (part.status, part.code) == ("left alone", "forgets-producers")
+    assert "--fix index,snapshots" in str(part.next_command)
