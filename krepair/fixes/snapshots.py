@@ -558,9 +558,12 @@ def rebuilt_snapshot(
         floor = floor_of(target.bases, work.view.recovery_point.offsets.get(staging.listed.key, 0)) or 0
         named = int(change.name.partition(".")[0])
         targets = [target._replace(recovered_from=floor), target, target._replace(log_end=named)]
-    made = [_rebuilt_for(work, target, change) for target in targets]
+        # A start since 2.3 also recovers each segment without an index, which this plan may have made by now.
+        targets += [target._replace(recovered_from=base) for base in target.bases if base < floor]
+    made = _rebuilt_for(work, targets[0], change)
+    others = (_rebuilt_for(work, target, change) for target in targets[1:])
     return next(
-        (made_file for made_file in made if digest_bytes(made_file.data) == change.digest_after), made[0]
+        (file for file in chain((made,), others) if digest_bytes(file.data) == change.digest_after), made
     )
 
 

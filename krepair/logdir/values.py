@@ -209,7 +209,7 @@ class Partition(NamedTuple):
     @property
     def has_an_end(self) -> bool:
         """True if the last listed segment is certainly the one to which a broker would append."""
-        pending = any(leftover.kind in {"swap", "cleaned"} for leftover in self.leftovers)
+        pending = any(leftover.kind == "swap" for leftover in self.leftovers)
         return bool(self.segments) and not (self.unreadable or pending or self.special_logs)
 
     def files(self) -> tuple[FileRef, ...]:

@@ -130,6 +130,17 @@ def test_damage_is_found_mended_verified_and_comes_back_by_undo(
         assert rules(log_dir, name) == set()
 
 
+def test_a_line_past_the_end_is_mended_beside_a_half_cleaned_file(log_dir: Path) -> None:
+    """A start deletes it, and takes the log end from the segments."""
+    (log_dir / CLEANER).write_bytes(DAMAGES["past the end"](GOOD))
+    (log_dir / "e-all-0" / f"{0:020d}.log.cleaned").write_bytes(b"")
+    plan = planned(log_dir)
+    assert plan.root is not None
+    assert [change.name for change in plan.root.changes] == [CLEANER]
+    with there_and_back(log_dir, plan, options()):
+        assert planned(log_dir).root is None
+
+
 def test_all_four_at_once_and_purge_leaves_nothing_behind(log_dir: Path) -> None:
     for name in FILES:
         (log_dir / name).write_bytes(GOOD.replace(b"e-all 0 200", b"e-all 0 999"))

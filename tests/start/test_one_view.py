@@ -311,3 +311,31 @@ def test_a_start_that_recovers_less_does_not_begin_with_an_impossible_snapshot(t
     (part,) = VERBS.planned(path, fixes=("index",), broker_version="3.9.2").partitions
     assert (part.status, part.code) == ("left alone", "forgets-producers")
     assert "--fix index,snapshots" in str(part.next_command)
+
+
+def test_the_indexes_of_a_log_that_is_known_to_be_damaged_wait_for_tail(tmp_path: Path) -> None:
+    """2.2.1 recovers such a segment, and the later ones stay; with a right index the next crash would delete them."""
+    path = written(tmp_path, clean=True)
+    flip(log(path, 8), len(log(path, 8).read_bytes()) - 3)
+    for base in (0, 8):
+        log(path, base).with_suffix(".index").write_bytes(b"\0" * 8)
+    plan = VERBS.planned(path, fixes=("tail", "index"))
+    assert [change.change_id for change in changes(plan)] == [f"{FOLDER}/{0:020d}.index"]
+    assert "first --fix tail; its indexes are left" in str(plan.partitions[0].notes)
+
+
+def test_a_snapshot_for_a_start_that_recovers_for_missing_indexes_is_built_again_by_apply(
+    tmp_path: Path,
+) -> None:
+    """It recovers from segment 0 on, and so never reads the snapshot from which the recovery point would begin."""
+    path = written(tmp_path, clean=False, point=24)
+    for base in (0, 8):
+        log(path, base).with_suffix(".index").unlink()
+    with open(log(path, 16), "ab") as end:
+        end.write(bytes(20))
+    known = ProducerEntry(11, 0, 5, 5, 0, NOW_MS, 0, -1)
+    row = np.array([[getattr(known, name) for name in ENTRY.names]], np.int64)
+    snapshot(path, 16).write_bytes(encode_table(row))
+    snapshot(path, 24).write_bytes(b"")
+    fixes = ("tail", "index", "snapshots", "recovery")
+    there_and_back(path, VERBS.planned(path, fixes=fixes, broker_version="3.9.2"))

@@ -627,7 +627,7 @@ def _removals(path: Path, rng: random.Random) -> Options:
     plain(directory, "l", rng)
     directory.write()
     folder = path / "l-0"
-    for base, suffix in ((0, ".log.deleted"), (10, ".index.deleted"), (10, ".log.cleaned"), (77, ".index")):
+    for base, suffix in ((0, ".log.deleted"), (10, ".index.deleted"), (10, ".log.cleaned"), (5, ".index")):
         _of_segment(folder, base, suffix).write_bytes(b"\0" * 8)
     _owned(path)
     return _options("leftovers")

@@ -258,17 +258,28 @@ def index_changes(
     Args:
         rewritten: base offsets of segments that get fresh indexes anyway.
     """
+    from krepair.rewrite.indexes.segment import damaged_log
+
     folder = analysis.partition.folder
     changes: list[ReplaceFile] = []
     notes: list[str] = []
+    damaged = {
+        facts.base_offset: damaged_log(
+            facts.base_offset, facts.summary.valid_bytes, facts.summary.damage_text
+        )
+        for facts in analysis.segments_after
+        if facts.summary.damage
+    }
     for base_offset, inspected in sorted(indexes_of(analysis).items()):
         if base_offset in rewritten:
             continue
         if isinstance(inspected, Failed):
             notes.append(f"index left as it is: {inspected.why}")
             continue
-        if inspected.not_repaired:
-            notes.append(f"index left as it is: {inspected.not_repaired}")
+        # Whether the log is damaged is known only if another fix, or a rebuild, has read it.
+        why_not = inspected.not_repaired or (damaged.get(base_offset, "") if inspected.repairs else "")
+        if why_not:
+            notes.append(f"index left as it is: {why_not}")
         if (
             inspected.padded
             and not inspected.repairs
@@ -278,7 +289,7 @@ def index_changes(
                 f"{offset_name(base_offset)} is the active segment (the last one): "
                 "its preallocated indexes are normal and are left"
             )
-        for mend in inspected.repairs:
+        for mend in () if base_offset in damaged else inspected.repairs:
             name = segment_name(base_offset, mend.suffix)
             sizes = (mend.size_before, mend.size_after)
             changes.append(
