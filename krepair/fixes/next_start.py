@@ -37,7 +37,7 @@ from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment, Snapshot
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options
-from krepair.plan.changes import CompleteSwap, ReplaceFile, RewriteSegments, names_removed
+from krepair.plan.changes import CompleteSwap, ReplaceFile, RewriteSegments, SetAside, names_removed
 from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import expiry_of
@@ -203,12 +203,17 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
 
 
 def _recovered_anew(analysis: PartitionAnalysis, without: LoadedLog, loaded: LoadedLog) -> tuple[int, ...]:
-    """Return the segments that a start recovers only because of the changes; a merged one has its own indexes."""
+    """Return the segments that a start recovers only because of the changes; a merged one has its own indexes.
+
+    Where segments go by consent, the log ends in an earlier one, which a start recovers then.
+    """
     merged = {
         change.base_offset
         for change in analysis.changes
         if isinstance(change, (CompleteSwap, RewriteSegments))
     }
+    if any(isinstance(change, SetAside) for change in analysis.changes):
+        merged |= {base for base, _ in loaded.segments[-1:]}
     bases = sorted({segment.base_offset for segment in analysis.partition.segments} | merged)
     before = {floor_of(bases, base) for base in without.recovered}
     return tuple(base for base in loaded.recovered if base not in before | merged)
