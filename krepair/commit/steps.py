@@ -1,8 +1,8 @@
 """Steps of apply and undo as values, in their order.
 
-There are five kinds, each with one that reverses it: ``Keep`` (``Remove``), ``Put`` (``MoveOut``), ``Take``
-(``Restore``); beside them ``SyncDir``, and ``PutFront`` for an index whose log loses bytes. So the steps of an undo are
-those of the apply backwards (``backwards``), and each of its states is one of apply's. These functions are pure;
+``MoveOut`` reverses ``Put``, ``Restore`` reverses ``Take``, and ``Remove`` deletes what ``Keep`` has made. An undo of a
+group carries out the reversed steps of its apply in reverse order (``backwards``), so it passes only through states
+that apply passes through. ``PutFront`` is for an index whose log loses bytes. These functions are pure;
 ``krepair.commit.stepping`` carries the steps out. Every kind of change consists of them, except for the cut of a log in
 place.
 
@@ -176,7 +176,7 @@ def keep_steps(group: Intent, names: Names, originals: Sequence[str]) -> list[St
 
 
 def commit_steps(group: Intent, names: Names, order: Order, extensions: Sequence[str]) -> list[Step]:
-    """Return the steps from staged and kept to committed.
+    """Return the steps that commit a group whose new files are staged and whose originals are kept.
 
     P1: the staged log becomes ``A.log.swap``: that commits. P2: all staged files become ``.cleaned``, then ``.swap``;
     the last of these renames commits.
@@ -197,7 +197,7 @@ def waiting_steps(group: Intent, names: Names, order: Order, extensions: Sequenc
 
 
 def replace_steps(group: Intent, names: Names, order: Order, extensions: Sequence[str]) -> list[Step]:
-    """Return the steps from a ``.log.swap`` that waits to the segment alone.
+    """Return the steps that turn a pending ``.log.swap`` into the only segment.
 
     The originals are removed, highest base first. P1: the new indexes take their names, and the log takes its own. P2:
     the ``.swap`` files take their names, the log first. Snapshots of merged segments go last. An earlier run may have

@@ -18,11 +18,11 @@ WRAPPED_HOME: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "
 """``JAVA_HOME`` folder that holds nothing but the wrapper."""
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _ASKING_S: Final = 60
-_NO_JAVA: Final = "there is no java on the path"
+_NO_JAVA: Final = "there is no java in JAVA_HOME or on PATH"
 
 
 def javas_of_host() -> list[str]:
-    """List each ``java`` of the host that Spark could start: first that of ``JAVA_HOME``, then those on ``PATH``."""
+    """List the host's ``java`` programs as Spark prefers them: that of ``JAVA_HOME``, then the first on ``PATH``."""
     home = os.environ.get("JAVA_HOME", "")
     candidates = [
         shutil.which("java", path=os.path.join(home, "bin")) if home else None,

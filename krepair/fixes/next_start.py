@@ -205,7 +205,8 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
 def _recovered_anew(analysis: PartitionAnalysis, without: LoadedLog, loaded: LoadedLog) -> tuple[int, ...]:
     """Return the segments that a start recovers only because of the changes; a merged one has its own indexes.
 
-    Where segments go by consent, the log ends in an earlier one, which a start recovers then.
+    Where segments go by consent, the log ends in an earlier one, which a start recovers then. A segment that the start
+    deletes as the files are, behind a cut, is no loss if it is recovered instead.
     """
     merged = {
         change.base_offset
@@ -216,7 +217,8 @@ def _recovered_anew(analysis: PartitionAnalysis, without: LoadedLog, loaded: Loa
         merged |= {base for base, _ in loaded.segments[-1:]}
     bases = sorted({segment.base_offset for segment in analysis.partition.segments} | merged)
     before = {floor_of(bases, base) for base in without.recovered}
-    return tuple(base for base in loaded.recovered if base not in before | merged)
+    there = {base for base, _ in without.segments}
+    return tuple(base for base in loaded.recovered if base in there and base not in before | merged)
 
 
 def _with_snapshots(options: Options, code: str, text: str) -> Skipped:

@@ -44,8 +44,8 @@ from krepair.plan.model import Plan
 from krepair.rules.missing_tails import RULE, MissingTail
 
 _FENCE_WENT: Final = (
-    "The fence of {} went with what was kept, and was not taken back: the next start of a broker recovers the active "
-    "segments, and these partitions from a lower recovery point on."
+    "purge also deleted the fence of {}, without restoring the clean-shutdown file and the recovery points: the next "
+    "start recovers the active segments, and these partitions from a lower recovery point on."
 )
 _Planned = Mapping[str, Collection[str]]
 """Names of the files that existed when a plan was made, by partition folder."""
@@ -292,9 +292,9 @@ def _why_start_would_cut(folder: PartitionFolder) -> ChangeResult | None:
             is_active = segment is partition.segments[-1]
             if summary.damage and not (is_active and (not keeps_marker or is_torn_tail(path, summary))):
                 text = (
-                    f"{path}: is damaged at byte {summary.valid_bytes} ({summary.damage_text}); the fence of "
-                    f"{folder.folder} would go with what is kept, and the next start would recover this log and cut it "
-                    "there; nothing was purged here. Repair the log first"
+                    f"{path}: is damaged at byte {summary.valid_bytes} ({summary.damage_text}). purge would delete "
+                    f"the fence of {folder.folder}; the next start would then recover this log and cut it there. "
+                    "Nothing was purged in this partition. Repair the log first"
                 )
                 return failed(
                     folder.folder, RefusedError(text, next_command=Next.of("check", folder.log_dir))

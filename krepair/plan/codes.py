@@ -127,7 +127,7 @@ SKIPPED: Final[Mapping[str, CodeExplanation]] = {
     ),
     "untouched": CodeExplanation(
         "a partition that krepair never changes, or a swap that waits for a broker",
-        "first run krepair plan LOGDIR --fix leftovers",
+        "if a swap waits, first run krepair plan LOGDIR --fix leftovers",
     ),
     "marked-folder": CodeExplanation(
         "a -delete, -future or -stray folder uses the same entry of recovery-point-offset-checkpoint",

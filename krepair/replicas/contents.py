@@ -168,8 +168,8 @@ def join(
     Args:
         rows: rows of each replica; empty for a replica that is not compared.
         compacted: True to judge keys; if False, every missing record is lost.
-        assumed: True if the topic may not be compacted after all. Then missing records count too, above all offsets at
-            which a cleaner is known to have removed records.
+        assumed: True if krepair only assumes that the topic is compacted. Then records that are missing above the
+            highest offset known to be cleaned also count as lost.
     """
     findings: list[KeyFinding] = []
     if compacted:

@@ -85,10 +85,12 @@ def test_an_old_java_alone_is_named(bare_host: Path) -> None:
 
 
 def test_without_java_spark_is_refused_and_auto_works_here(bare_host: Path) -> None:
-    with pytest.raises(RefusedError, match=r"there is no java on the path.*krepair\[java\]") as error:
+    with pytest.raises(
+        RefusedError, match=r"there is no java in JAVA_HOME or on PATH.*krepair\[java\]"
+    ) as error:
         choose_engine("spark", "", {})
     assert str(error.value.next_command) == "the same command with --engine inline"
-    assert choose_engine("auto", "", MUCH).why == "inline: there is no java on the path"
+    assert choose_engine("auto", "", MUCH).why == "inline: there is no java in JAVA_HOME or on PATH"
 
 
 def test_with_an_old_java_auto_works_here_and_says_why(bare_host: Path) -> None:
