@@ -93,16 +93,16 @@ def epochs_of_log(
     doubts: bool = True,
     unsound: Sequence[tuple[int, int]] = (),
 ) -> LogEpochs:
-    """Join the epoch starts of all segments. As in recovery, an epoch counts only if it is above all earlier ones.
+    """Join the epoch starts of all segments. As in recovery, an epoch starts only if it is above all earlier epochs.
 
     Args:
         segments: scans of all segments of the partition, ascending.
         log_start: log start offset of the partition.
-        compacted: True if the topic is compacted. If False, a gap between two segments, or batches after damage, still
-            count as compaction.
+        compacted: True if the topic is compacted. If False, a gap between two segments, or batches after damage, are
+            still treated as signs of compaction.
         recorded: entries of ``leader-epoch-checkpoint``.
         doubts: False to trust the epoch of every batch, as krepair 1.0.0 did.
-        unsound: (first, last) of ranges whose offsets are not certain: no epoch is derived from a batch there.
+        unsound: (first, last) offset of ranges with uncertain offsets; no epoch is derived from batches in them.
     """
     compacted = compacted or bool(unsound)
     runs: list[EpochRun] = []
@@ -164,7 +164,7 @@ def _doubted_batches(
     ends = [run.number for run in runs[1:]] + [batches] * bool(runs)
     for at, (run, end) in enumerate(zip(runs, ends, strict=True)):
         if end - run.number > 1:
-            continue  # batches that agree; a log that diverged has such stretches
+            continue  # two batches that agree are no flipped bit: a log that diverged has such stretches
         before = runs[at - 1].epoch_start.epoch if at else _NO_EPOCH
         after = runs[at + 1].epoch_start.epoch if at + 1 < len(runs) else _NO_EPOCH
         epoch = run.epoch_start.epoch
@@ -177,7 +177,10 @@ def _doubted_batches(
 
 
 def _epoch_starts(runs: Iterable[EpochStart], doubted: Collection[EpochStart]) -> tuple[EpochStart, ...]:
-    """Return the epoch starts of all runs but the doubted batches, which may belong to the epoch after them."""
+    """Return the epoch starts without doubted batches.
+
+    A doubted batch may belong to the epoch after it, so that epoch may start at the doubted batch.
+    """
     epoch_starts: list[EpochStart] = []
     highest, before = _NO_EPOCH, None
     for run in runs:
@@ -192,7 +195,7 @@ def _epoch_starts(runs: Iterable[EpochStart], doubted: Collection[EpochStart]) -
 
 
 def clears_history(segments: Sequence[SegmentSummary]) -> bool:
-    """Return whether v0 or v1 messages may follow v2 batches; appending one clears a broker's epoch history."""
+    """Return whether v0 or v1 messages may follow v2 batches; such a message makes a broker clear its epoch history."""
     after_v2 = False
     for segment in segments:
         if segment.old_batches and (after_v2 or (len(segment.epochs) and segment.old_position > 0)):

@@ -89,14 +89,17 @@ class IndexEntries:
         return int(self._state[R_LARGEST]), int(self._state[R_OFFSET_OF_LARGEST])
 
     def so_far(self) -> tuple[Int64s, Int64s]:
-        """Return the entries so far, without the closing time entry; valid until more batches are added."""
+        """Return views of the entries so far, without the closing time entry; the next added batch invalidates them."""
         return self._offsets[: self._state[R_OFFSETS]], self._times[: self._state[R_TIMES]]
 
     def entries(self) -> tuple[Int64s, Int64s]:
-        """Return the entries of both indexes: int64[N, 2] (last offset, position), int64[M, 2] (timestamp, offset).
+        """Return the complete entries of both indexes.
 
-        Offsets are absolute. The time index gets a closing entry if the largest timestamp has none yet, as a broker's
-        recovery does at the end of each segment.
+        The time index gets a closing entry if the largest timestamp has none yet, as a broker's recovery does at the
+        end of each segment.
+
+        Returns:
+            int64[N, 2] (last offset, position); int64[M, 2] (timestamp, offset). All offsets are absolute.
         """
         offsets, times = self.so_far()
         if self._state[R_LARGEST] > self._state[R_LAST_TIMESTAMP]:

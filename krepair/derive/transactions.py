@@ -1,8 +1,8 @@
 """Transactions of a log, derived from batch headers alone, and whether their records are committed, aborted or open.
 
 A transaction spans from the producer's first data batch after a marker to the producer's next marker. A data batch
-without records counts, because it opens a transaction; a control batch without its record does not, because no broker
-reads it. Tables are arrays with one row for each transaction.
+without records belongs to a transaction, because a broker opens a transaction at it; a control batch without its record
+ends none, because a broker ignores it. Tables are arrays with one row for each transaction.
 
 Source: ProducerAppendInfo.append, appendDataBatch, appendEndTxnMarker (2.2.1, 3.9.2, 4.3.1).
 """
@@ -148,7 +148,7 @@ def _without_inner_data(events: Int64s) -> Int64s:
 
 
 def runs_of(events: Int64s) -> Int64s:
-    """Find the ranges in which producers have data without a marker in between, ascending by first offset.
+    """Return the ranges in which producers have data without a marker in between, ascending by first offset.
 
     Returns:
         int64[M, 3] (producer id, offsets of the first and the last data batch).
@@ -181,7 +181,7 @@ def begins_as_indexed(aborted: Int64s, latest: Int64s, indexed: Int64s) -> Int64
 
 
 def parted(transactions: Int64s, highest_hole: int, indexed: Int64s) -> Int64s:
-    """Split aborted transactions where the ``.txnindex`` says that they begin, see ``begins_as_indexed``.
+    """Split aborted transactions at the first offset that the ``.txnindex`` gives, see ``begins_as_indexed``.
 
     The earlier part becomes a committed transaction with a removed marker. In its row T_MARKER is the offset of the
     first data batch, because no real marker can have that offset.
@@ -235,7 +235,7 @@ def last_stable_offset(transactions: Int64s, log_end: int) -> int:
 
 
 def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
-    """Mark the transactions that reach into a damaged part, which may hide their marker or more data.
+    """Mark the transactions that reach into a damaged part of the log, where their marker or more data may lie.
 
     Args:
         transactions: int64[N, TRANSACTION_COLUMNS].
@@ -250,7 +250,7 @@ def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
 
 
 def without_end(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Int64s:
-    """Return a copy without the markers of transactions that reach into damage, which may hide the real one."""
+    """Return a copy without the markers of transactions that reach into damage: it may hide their real marker."""
     rows = transactions.copy()
     rows[touching(rows, hidden), T_MARKER] = NONE
     return rows

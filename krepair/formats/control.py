@@ -68,20 +68,20 @@ def _decode(layout: Layout, buf: Bytes | None, part: str) -> tuple[int, ...] | D
 
 
 def decode_key(key: Bytes | None) -> ControlKey | Damage:
-    """Read the key of a control record; a later, longer version is read as version 0, as a broker does.
+    """Read the key of a control record. A later version may be longer; like a broker, read the fields of version 0.
 
     Returns:
-        The key; a ``Damage`` if it is null, too short, or has a negative version.
+        The key; a ``Damage`` if the bytes are null, too short, or have a negative version.
     """
     values = _decode(KEY, key, "a control record key")
     return values if isinstance(values, Damage) else ControlKey(*values)
 
 
 def decode_end_txn(value: Bytes | None) -> EndTxnMarker | Damage:
-    """Read the value of an ABORT or COMMIT record; a later, longer version is read as version 0.
+    """Read the value of an ABORT or COMMIT record. A later version may be longer; read the fields of version 0.
 
     Returns:
-        The value; a ``Damage`` if it is null, too short, or has a negative version.
+        The marker; a ``Damage`` if the value is null, too short, or has a negative version.
     """
     values = _decode(END_TXN_VALUE, value, "an end transaction marker")
     return values if isinstance(values, Damage) else EndTxnMarker(*values)

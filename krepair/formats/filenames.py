@@ -184,7 +184,7 @@ class FolderName(NamedTuple):
 
     @property
     def is_canonical(self) -> bool:
-        """True if a broker would write this name. It reads ``t-00`` and ``t-+0`` too, but never writes them."""
+        """True if a broker would write this name. A broker reads ``t-00`` and ``t-+0`` too, but never writes them."""
         return self.kind is FolderKind.PARTITION and self.name == partition_folder(self.topic, self.partition)
 
 
@@ -235,7 +235,7 @@ def private_folder(plan_id: str) -> str:
 def root_private_folder(plan_id: str) -> str:
     """Return the name of krepair's work folder for files of the log directory's root.
 
-    It lies in a partition folder too: a broker takes every folder in the root itself for a partition.
+    This folder lies in a partition folder too, because a broker treats every folder in the root as a partition.
 
     Raises:
         UsageError: see ``private_folder``.

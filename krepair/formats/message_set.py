@@ -71,7 +71,7 @@ class PlacedMessage(NamedTuple):
     """A message and its position.
 
     Attributes:
-        position: byte of the buffer at which the message's entry starts.
+        position: position in the buffer of the first byte of the message's entry.
         size_bytes: size of the whole entry in bytes.
     """
 
@@ -81,7 +81,7 @@ class PlacedMessage(NamedTuple):
 
 
 def _body_damage(buf: Bytes, position: int, rest: int) -> Damage | None:
-    """Check that key and value fill the entry exactly; None if they do."""
+    """Return the damage if key and value do not fill the entry exactly, else None."""
     header = HEADERS[buf[position + CRC_START]]
     size = LOG_OVERHEAD + HEADER_V0.unpack(buf, position)[1]
     if size < header.size + 2 * LENGTH.size:
@@ -102,7 +102,10 @@ def _body_damage(buf: Bytes, position: int, rest: int) -> Damage | None:
 
 
 def message_damage(buf: Bytes, position: int = 0, *, check_crc: bool = True) -> Damage | None:
-    """Check the v0 or v1 message at ``position``; None if valid. Damage reaches to the end of the buffer."""
+    """Check the v0 or v1 message at ``position``; None if it is valid.
+
+    The ``Damage`` extends to the end of the buffer, because nothing after a damaged size can be trusted.
+    """
     rest = len(buf) - position
     if rest < HEADER_V0.size:
         return Damage(position, rest, f"a message header of {HEADER_V0.size} bytes", f"{rest} bytes")
@@ -140,7 +143,8 @@ def _message_at(buf: Bytes, position: int) -> PlacedMessage:
 def messages(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedMessage | Damage]:
     """Walk a buffer of outer messages; the last value is a ``Damage`` if the walk stops early.
 
-    A v2 batch ends the walk too, with a ``Damage`` that expects "magic 0 or 1": a log may change its format.
+    A v2 batch also ends the walk, with a ``Damage`` that expects "magic 0 or 1". The caller must handle that case: a
+    log may contain v2 batches after older messages.
     """
     position = 0
     while position < len(buf):
@@ -154,5 +158,5 @@ def messages(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedMessage | 
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """Return the damage in a buffer of outer messages: nothing, or one range that reaches to the end."""
+    """Return the damage in a buffer of outer messages: an empty list, or one range that extends to the end."""
     return [placed for placed in messages(buf) if isinstance(placed, Damage)]

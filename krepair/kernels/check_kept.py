@@ -1,6 +1,6 @@
 """Independent verification of the batches that a rewrite keeps. It shares no code with the kernels that decide.
 
-``krepair.checks.audit`` calls these kernels, and turns their numbers into messages.
+``krepair.checks.audit`` calls these kernels, and turns their result codes into messages.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def check_batches(buf: Any, starts: Any, end: Any, kept: Any, place_of: Any) -> 
         buf: window of the log, uint8[W].
         starts: int32[N], N > 0: claimed positions of the batches in the window; each is checked against its batch's
             length.
-        end: claimed place after the last of them, at most W.
-        kept: bool[N], whether each batch stays.
-        place_of: int64[1], out: place of the first batch that is wrong.
+        end: claimed position after the last batch, at most W.
+        kept: bool[N], true for each batch that is kept.
+        place_of: int64[1], out: position of the first batch that is wrong.
 
     Returns:
         Result code, see above.
@@ -66,7 +66,8 @@ def check_batches(buf: Any, starts: Any, end: Any, kept: Any, place_of: Any) -> 
         if place < 0 or place + _SMALLEST_BYTES > end:
             wrong = OUTSIDE
             break
-        # Its first 26 bytes lie in the window, and the whole of it once its size leads to the next one.
+        # The check above keeps the batch's first 26 bytes inside the window. The whole batch lies inside once its size
+        # leads to the next batch.
         size = after - place
         magic = byte_at(buf, place + _MAGIC)
         least = _HEADER if magic == batch_v2.MAGIC else _SMALLEST_BYTES
@@ -93,9 +94,9 @@ def check_gathered(buf: Any, starts: Any, end: Any, kept: Any, copied: Any, plac
 
     Args:
         buf: window of the log, uint8[W].
-        starts: int32[N], places of the batches.
-        end: place after the last of them.
-        kept: bool[N], whether each batch stays.
+        starts: int32[N], positions of the batches.
+        end: position after the last batch.
+        kept: bool[N], true for each batch that is kept.
         copied: uint8[M], the kept batches, without gaps.
         place_of: int64[1], out: position of the first kept batch that differs; for OTHER_COUNT the number of kept
             bytes.

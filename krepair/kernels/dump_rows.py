@@ -28,7 +28,7 @@ R_START: Final = 8
 R_SIZE: Final = 9
 RECORD_COLUMNS: Final = 10
 
-# columns of a header of a record
+# columns of a record's header
 H_KEY: Final = 0
 H_KEY_SIZE: Final = 1
 H_VALUE: Final = 2
@@ -48,7 +48,7 @@ _NUMBER: Final = message_set.LENGTH.size
 
 @kernel("bytes, long, long, longs")
 def _read_record(buf: Any, place: Any, end: int, row: Any) -> Any:  # noqa: PLR0911
-    """Read the record at a place into a row.
+    """Read the record at a position into a row.
 
     Returns:
         Position after the record; -1 if the buffer ends before the record; -2 if the record is malformed: a bad varint,
@@ -103,13 +103,13 @@ def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
 
     Args:
         buf: window of the log, uint8[W].
-        place: place of the next record.
-        end: bytes of the buffer that are valid.
+        place: position of the next record.
+        end: number of valid bytes in the buffer.
         left: number of records that remain in the batch.
         rows: rows of the records, int64[N, RECORD_COLUMNS], out.
 
     Returns:
-        (status, rows written, place after the last record). ``NEED_BYTES`` also means that the batch has no more
+        (status, rows written, position after the last record). ``NEED_BYTES`` also means that the batch has no more
         records.
     """
     count = np.int64(0)
@@ -130,7 +130,7 @@ def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
 
 @inlined
 def _read_message(buf: Any, place: Any, end: Any, row: Any) -> Any:
-    """Read the message of v0 or v1 at a place into a row, with offset and timestamp as stored.
+    """Read the v0 or v1 message at a position into a row, with offset and timestamp as stored.
 
     Returns:
         The same as ``_read_record``.
@@ -171,8 +171,8 @@ def message_rows(buf: Any, place: Any, end: int, wrapper: Any, rows: Any) -> Any
 
     Args:
         buf: window of the log, uint8[W].
-        place: place of the next message.
-        end: bytes of the buffer that are valid.
+        place: position of the next message.
+        end: number of valid bytes in the buffer.
         wrapper: int64[3]: number to add to each stored offset; timestamp of the wrapper; 1 if every v1 message inside
             has the wrapper's timestamp (LogAppendTime).
         rows: rows of the messages, int64[N, RECORD_COLUMNS], out.
@@ -206,8 +206,8 @@ def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) 
     """Read all records of the uncompressed v2 batches and v0 or v1 messages in one window.
 
     Args:
-        buf: uint8[W]; place 0 is file position ``origin``.
-        origin: file position of place 0.
+        buf: window of the log, uint8[W].
+        origin: file position of the first byte of the window.
         batches: batches of the window, ``columns.BATCH``[B].
         rows: rows of the records, int64[N, RECORD_COLUMNS], out.
         counts: int64[B], out: records of each batch.

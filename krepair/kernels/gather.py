@@ -1,4 +1,4 @@
-"""Small kernels that copy the kept batches of a window side by side, and checksum the front of each batch.
+"""Small kernels that copy the kept batches of a window one after another, and checksum the front of each batch.
 
 The front of a batch is its first 21 bytes, which the batch's own CRC does not cover.
 
@@ -43,12 +43,12 @@ def _gather(buf: Any, starts: Any, end: int, kept: Any, out: Any) -> Any:
 def gather_kept(
     window: Uint8s, starts: Int32s, end: int, kept: np.ndarray[Any, np.dtype[np.bool_]], out: Uint8s
 ) -> int:
-    """Copy the kept batches of a window side by side into ``out``.
+    """Copy the kept batches of a window one after another into ``out``.
 
     Args:
         window: window of the log, uint8[W].
-        starts: int32[N], places of its batches.
-        end: place after the last batch.
+        starts: int32[N], positions of the batches in the window.
+        end: position after the last batch.
         kept: bool[N], true for each batch that is kept.
         out: uint8[M], receives the kept batches.
 
@@ -64,7 +64,7 @@ def crc_of_fronts(window: Any, starts: Any, kept: Any, crc: Any) -> Any:
 
     Args:
         window: window of the log, uint8[W].
-        starts: places of the batches in the window, int32[N].
+        starts: positions of the batches in the window, int32[N].
         kept: bool[N], true for each batch that is kept.
         crc: CRC-32C over the fronts of the batches before this window.
     """

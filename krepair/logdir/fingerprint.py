@@ -30,7 +30,7 @@ def digest_file(path: str, tree: Tree | None = None) -> str:
 
 
 def digest_front(path: str, size: int, tree: Tree | None = None) -> str:
-    """Digest the first ``size`` bytes of a file like ``digest_file``; of a shorter file, all bytes.
+    """Digest the first ``size`` bytes of a file, or a whole shorter file, in the format of ``digest_file``.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
@@ -44,7 +44,7 @@ def digest_front(path: str, size: int, tree: Tree | None = None) -> str:
 
 
 def digest_content(path: str, tree: Tree | None = None) -> str:
-    """Digest a file of any size without its zeros, as 32 hex digits.
+    """Digest a file that may consist mostly of holes, as 32 hex digits; pieces that are all zero are skipped.
 
     A broker preallocates an index to 10 MiB, and most of it is a hole. If the file system can report holes, they are
     not read. If not, zeros are read and skipped. The digest is the same: it covers the size, and the position and bytes
@@ -70,17 +70,17 @@ def digest_content(path: str, tree: Tree | None = None) -> str:
 def digest_batches(
     path: str, base_offset: int, tree: Tree | None = None, *, check_crc: bool = False, size: int = -1
 ) -> str:
-    """Digest position and header of every batch of a ``.log``, as a scan does: 32 hex digits.
+    """Digest the position and header of every batch of a ``.log``, as 32 hex digits; a scan computes the same digest.
 
     A header holds the CRC of its batch. So two logs of equal size have the same digest only if all their headers and
-    stored CRCs are the same. Unless the CRCs are computed, a changed byte after a header goes unnoticed.
+    stored CRCs are the same. Without ``check_crc``, a changed byte in the body of a batch goes unnoticed.
 
     Args:
         path: path of the ``.log``.
         base_offset: base offset of the log's segment.
-        tree: tree that holds the path; None for any place.
+        tree: directory tree that must contain the path; None to allow any path.
         check_crc: True to compute the CRC of each batch; a wrong CRC changes the digest.
-        size: number of bytes from the start of the log that count; -1 for all.
+        size: number of leading bytes to digest; -1 for all.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.

@@ -45,7 +45,7 @@ class FileRef(NamedTuple):
 
 
 class Special(NamedTuple):
-    """Entry of another kind than expected in its place, which krepair reports and does not open.
+    """Entry that is not the kind of file expected under its name. krepair reports the entry and never opens it.
 
     Attributes:
         name: name of the entry, as in ``FileRef``.
@@ -142,9 +142,9 @@ class Partition(NamedTuple):
         leftovers: all other files that should not be there while the broker is stopped, by name.
         private: krepair's own work folders, by name.
         specials: symlinks, FIFOs, sockets, devices and foreign sub-folders, by name.
-        unreadable: reason why the folder could not be read, or that it is a symbolic link; nothing else is known then.
-            Empty if it was read.
-        forbidden: True if it could not be read only for lack of permissions.
+        unreadable: reason why the folder was not read, for example that it is a symbolic link; the fields of its files
+            are then empty. Empty if the folder was read.
+        forbidden: True if only missing permissions kept krepair from reading the folder.
         is_link: True if a symbolic link has the folder's name.
         folder_status: owner, group and permission bits of the folder; None if it was not read.
     """
@@ -208,7 +208,7 @@ class Partition(NamedTuple):
 
     @property
     def has_an_end(self) -> bool:
-        """True if the last listed segment is certainly the one to which a broker would append."""
+        """True if the last segment is certainly the one to which a broker would append."""
         pending = any(leftover.kind == "swap" for leftover in self.leftovers)
         return bool(self.segments) and not (self.unreadable or pending or self.special_logs)
 
@@ -229,7 +229,8 @@ class OffsetCheckpoint:
     """One of the four offset checkpoints in the root; its entries are decoded on first use.
 
     Attributes:
-        file: checkpoint file, None if it does not exist. One that is not a regular file is in ``LogDir.foreign``.
+        file: checkpoint file, None if it does not exist. An entry of this name that is not a regular file is in
+            ``LogDir.foreign``.
         data: content of the file; the recovery guard changes one entry in it.
         too_large: reason why the content was not read, or None.
     """
@@ -333,17 +334,17 @@ def without_deleted(partition: Partition) -> Partition:
 
 
 def deleted_files(partition: Partition) -> tuple[Leftover, ...]:
-    """List the files that a running broker has renamed and will delete; if it stops before, they stay."""
+    """List the files that a running broker has renamed to delete later; they remain if the broker stops before that."""
     return tuple(leftover for leftover in partition.leftovers if leftover.kind == TO_DELETE)
 
 
 def why_changed(before: Partition, after: Partition | None, read: Collection[str] = ()) -> str:
-    """Return the reason why a partition may have changed while it was read; empty if it did not.
+    """Return the reason why a partition may have changed while it was read; empty if it did not change.
 
     Args:
         before: partition as listed before reading.
         after: partition as listed after reading, None if its folder is gone.
-        read: names of producer snapshots that were read, or that a change would remove.
+        read: names of the producer snapshots that must not have changed: those read, and those that a change removes.
     """
     if after is None or (before.inode and after.inode and before.inode != after.inode):
         return "its folder is gone: deleted, or moved to another log directory"

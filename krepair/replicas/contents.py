@@ -1,6 +1,6 @@
-"""The driver's part of comparing records: it reads them where batch headers differ, and joins keys and digests.
+"""Comparison of records in the driver: reads records where batch checksums differ, and joins keys and digests.
 
-The judgement of what differs is in ``krepair.rules.replicas``.
+``krepair.rules.replicas`` judges the differences.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from krepair.rules.replicas.keys import KeyFinding, differing, joined, judge_key
 from krepair.rules.replicas.replica import NOWHERE, Replica
 
 _SMALL_BYTES: Final = 4 << 20
-"""Bytes of logs up to which no scratch folder is created, since all rows fit into memory."""
+"""Largest size of logs, in bytes, that needs no scratch folder, because all rows fit into memory."""
 _WITHOUT_SCRATCH_BYTES: Final = 256 << 20
-"""Bytes of logs whose records are read in one job if there is no scratch folder."""
+"""Largest size of logs, in bytes, whose records are read in one job without a scratch folder."""
 _ALL_ROWS: Final = 2**62
 _ROWS_INLINE: Final = 1 << 16
 """Largest number of rows of a run that a result holds; larger runs go to the scratch folder."""
@@ -57,7 +57,7 @@ Unread = tuple[Replica, str]
 def contents_of(
     engine: Engine, work: Sequence[GroupWork], scratch: Scratch
 ) -> tuple[list[ComparedRecords], list[Unread]]:
-    """Compare the records of each group, in order; return no results if some replicas cannot be read.
+    """Compare the records of each group, in order; if replicas cannot be read, return those and no results.
 
     Raises:
         RefusedError: the rows need a scratch folder, and there is none.
@@ -101,7 +101,10 @@ def _bytes_of(work: Iterable[GroupWork]) -> int:
 def _rows_of(
     engine: Engine, work: Sequence[GroupWork], folder: str, rows_inline: int
 ) -> tuple[list[list[RowsResult]], list[Unread]]:
-    """Read the rows of each group's replicas, none for those that are not compared; also return the unreadable ones."""
+    """Return the rows of each replica by group, and the replicas that could not be read.
+
+    A replica that is not compared has no rows.
+    """
     from krepair.replicas.records import read_records_of_all
 
     rows = [[RowsResult() for _ in group_work.sources] for group_work in work]
@@ -255,7 +258,7 @@ def _ranges(mine: Sequence[Uint64s], low: int, high: int) -> Iterator[tuple[int,
 def _count_differences(
     totals: list[int], mine: Uint64s, theirs: Uint64s, hidden: Sequence[tuple[int, int]], missing_from: int
 ) -> None:
-    """Count differing and missing records in one range of offsets."""
+    """Count the records that differ, and those that one replica lacks, in one range of offsets."""
     if not len(mine):
         return
     if len(mine) == len(theirs) and np.array_equal(mine, theirs):

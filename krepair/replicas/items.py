@@ -29,7 +29,7 @@ class ReplicaItem(LogsItem, frozen=True, kw_only=True):
         scratch: path of the folder for rows that do not fit into a result, or empty.
         rows_inline: largest number of rows in a result; a longer run is written to the scratch folder.
         following: base offset of the segment after the last one here, -1 for none.
-        keys: when reading records: True to collect keys.
+        keys: True to collect keys; used when records are read.
         evidence: True if the headers are read as evidence for a plan (``--replicas``): collect runs of data batches,
             collect aborted transactions only, and count zeros after the last batch as damage.
         differing: numbers of the offset ranges in which replicas differ, as ascending int64; only batches that begin in

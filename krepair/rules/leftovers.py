@@ -1,11 +1,11 @@
 """Decisions on files that an interrupted broker left in a partition folder (``.swap``, ``.cleaned``, ``.deleted``).
 
-``--fix leftovers`` has read the files before; this module opens none.
+This module opens no file: ``--fix leftovers`` reads the files and passes the results.
 
 A ``.swap`` holds data. Every broker completes a swap at its next start: the swap becomes a segment, and the segments
 with a base offset in the swap's range are deleted. If broker versions would end with different records, or a broker
 would lose records, krepair shows the swap and the segments and leaves the decision to the user. Files that the next
-start would delete are removed, unless a swap beside them is left to a person.
+start would delete are removed, unless a swap beside them needs a decision of the user.
 
 Source: Log.removeTempFilesAndCollectSwapFiles and completeSwapOperations (2.2.1), LogLoader.load (3.0 and later); the
 table of experiments in ``docs/leftovers.md``.
@@ -33,12 +33,12 @@ _LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
 
 
 class LiveSegment(NamedTuple):
-    """A segment whose files have no suffix.
+    """Segment whose files have no suffix.
 
     Attributes:
         base_offset: base offset of the segment.
         end_offset: the offset after its last valid batch.
-        log_bytes: size of its ``.log``.
+        log_bytes: size of its ``.log`` in bytes.
         batches: number of valid batches.
         damaged: True if a part of its log is not valid.
     """
@@ -51,12 +51,12 @@ class LiveSegment(NamedTuple):
 
 
 class PendingSwap(NamedTuple):
-    """A ``.log.swap`` that no broker has finished.
+    """``.log.swap`` file that no broker has completed.
 
     Attributes:
         base_offset: base offset of the swap.
-        end_offset: the offset after its last batch; the base offset if it has none.
-        log_bytes: size of the file.
+        end_offset: the offset after its last batch; the base offset if the swap has no batch.
+        log_bytes: size of the file in bytes.
         batches: number of valid batches.
         problem: reason why the file cannot be completed, or empty.
         missing: number of batches of the swap that no segment without a suffix has; 0 if they were not counted.
@@ -76,7 +76,7 @@ class PendingSwap(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A swap that becomes a segment.
+    """Completion of a swap, which becomes a segment.
 
     Attributes:
         swap: the swap that is completed.
@@ -104,7 +104,7 @@ class SwapDecision(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A file that the next start would delete.
+    """Removal of a file that the next start would delete.
 
     Attributes:
         kind: kind of the leftover.
@@ -177,7 +177,7 @@ def _log_end(live: Sequence[LiveSegment]) -> str:
 
 
 def _why_void_swap_stays(swap: PendingSwap, cleaned: int) -> str:
-    """Return why a void swap must not be deleted; empty if other segments have each of its batches."""
+    """Return the reason why a void swap must not be deleted; empty if other segments have each of its batches."""
     fact = f"{swap.name}: the .cleaned at {cleaned} makes every broker delete this swap"
     if swap.problem:
         by_hand = "by hand, move it out of the folder and keep it: then a start is safe"
@@ -189,7 +189,7 @@ def _why_void_swap_stays(swap: PendingSwap, cleaned: int) -> str:
 
 
 def _why_left(completions: Sequence[Completion], live: Sequence[LiveSegment], version: Version) -> str:
-    """Return why the swaps of a partition are left to a person; empty if krepair completes them."""
+    """Return the reason why krepair leaves a partition's swaps to the user; empty if it completes them."""
     for completion in completions:
         text = _why_swap_is_left(completion, live)
         if text:

@@ -39,7 +39,7 @@ class LogCut(NamedTuple):
     Attributes:
         log: the log that is cut.
         damages: damaged ranges that are removed, ascending.
-        as_broker: True if everything from the damage on is removed, and all later segments.
+        as_broker: True if everything from the damage on and all later segments are removed.
     """
 
     log: TailLog
@@ -82,9 +82,9 @@ class TailChoice(NamedTuple):
 
     Attributes:
         cuts: cuts of its logs, ascending.
-        aside: base offsets of the segments after a cut, which move to the backup; the last segment moves first.
+        aside: base offsets of the segments after a cut, which are moved to the backup, the highest offset first.
         notes: lines for the reviewer.
-        left: reason why damage stays, such as a missing consent; None if no damage stays.
+        left: reason why damage is not repaired, such as a missing consent; None if all damage is repaired.
     """
 
     cuts: tuple[LogCut, ...] = ()
@@ -99,7 +99,7 @@ class LogEnd(NamedTuple):
     Attributes:
         end: offset after the last batch.
         points: name -> offset in the root's checkpoint entries.
-        snapshots: offset -> file name of the producer snapshots that stay.
+        snapshots: offset -> file name of the producer snapshots that are not removed.
         log_start: log start offset; records below it were deleted.
     """
 
@@ -133,8 +133,8 @@ def choose_cuts(
         else:
             cuts.append(cut)
     ends = [cut.log.base_offset for cut in cuts if cut.as_broker]
-    # The last segment goes first: a broker that is started half-way through then finds a shorter log, never one with a
-    # missing segment in its middle.
+    # The last segment is moved first: a broker that is started half-way through then finds a shorter log, never a log
+    # with a missing segment in its middle.
     aside = tuple(log.base_offset for log in reversed(logs) if ends and log.base_offset > ends[0])
     return TailChoice(tuple(cuts), aside, tuple(notes), _why_it_waits(damages, consents, way))
 
@@ -175,7 +175,10 @@ def _consent_notes(damages: Sequence[Damaged], consents: Collection[str]) -> Ite
 def _cuts_by_excision(
     damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
-    """Yield one cut for each segment. It removes all of the segment's damage: what stays must be valid to its end."""
+    """Yield one cut for each damaged segment, or a message if the segment is not cut.
+
+    A cut must remove all damage of its segment, because the remaining log must be valid to its end.
+    """
     for log in logs:
         ranges = tuple(damage for damage in damages if damage.base_offset == log.base_offset)
         missing = [damage for damage in ranges if not damage.harmless and damage.consent not in consents]
@@ -245,7 +248,7 @@ def parts_of_consent(text: str) -> tuple[str, str, str]:
 def notes_on_end(
     choice: TailChoice, ends: LogEnd | None, fixes: Collection[str], *, writers: bool
 ) -> Iterator[str]:
-    """Yield what reviewers must know about the consequences of the cuts.
+    """Yield notes for the reviewer on the consequences of the cuts.
 
     Args:
         choice: decision on the damage.

@@ -67,7 +67,7 @@ class _TransactionEntry:
 
 
 class TransactionBook:
-    """Transactional ids of one partition; only the newest values are decoded, at the end.
+    """Collector of the newest record of each transactional id in one partition; decodes values only at the end.
 
     Args:
         partition: name of the partition's folder.
@@ -144,14 +144,14 @@ class TransactionBook:
                 )
 
 
-_CUT_BYTES = 8 << 20  # a transaction of 100,000 partitions takes less
+_CUT_BYTES = 8 << 20  # bytes kept of a long key or value; a transaction of 100,000 partitions takes less
 
 
 class TransactionsItem(LogsItem, frozen=True, kw_only=True):
-    """Item that reads the transactions of one partition.
+    """Arguments of the task that reads the transactions of one partition.
 
     Attributes:
-        log_start: log start offset; records below it do not count.
+        log_start: log start offset; records below it are ignored.
         high_watermark: high watermark; the time of the newest write is taken only from batches below it.
         now_ms: current time in epoch milliseconds; later times are ignored.
     """
@@ -165,10 +165,10 @@ class TransactionsResult(Struct, frozen=True, kw_only=True):
     """Content of one partition.
 
     Attributes:
-        states: newest state of each transactional id, by id.
+        states: newest state of each transactional id, in the order of the ids' first records.
         newest_ms: newest time of a batch below the high watermark, by the coordinator's clock; -1 for none.
-        damaged: first ``MOST_RANGES`` parts that were skipped.
-        damages: number of all such parts.
+        damaged: damaged parts of the log that were skipped, at most ``MOST_RANGES``.
+        damages: number of all damaged parts.
         unknown: number of records whose key is missing or of an unknown type.
     """
 

@@ -116,7 +116,7 @@ class Decided(Protocol):
 
     @property
     def aborted_kept(self) -> tuple[int, ...]:
-        """Indexes of the transaction index entries that stay."""
+        """Positions, in the transaction index, of the entries that are kept."""
 
 
 def not_as_decided(summary: SegmentSummary, planned: Decided) -> tuple[FailureKind, str]:
@@ -145,7 +145,7 @@ class KeptBytes:
         source: the source's part of the plan.
         target: absolute path of the new log, which already exists.
         position: position in the new log of the first byte from this source.
-        keeps_all: True if transaction markers and tombstones of any age stay.
+        keeps_all: True to keep transaction markers and tombstones of any age.
         read_into: reader of the source, for the rest of a batch that exceeds the window.
         audits: True to audit every window.
 

@@ -1,8 +1,8 @@
 """Verification of new segments by code that shares nothing with the kernels that wrote them.
 
-Right after writing, the CRCs, and the sums of the bytes that they do not cover (``krepair.checks.parts``), show that
-the file holds what was written. As long as the originals are kept, ``verify PLAN`` also compares the new log with them
-batch by batch (``compare_with_sources``).
+Right after writing, two kinds of checksums show that the file holds what was written: the CRCs of the batches, and the
+sums of the bytes that no CRC covers (``krepair.checks.parts``). As long as the backups exist, ``verify PLAN`` also
+compares the new log with them batch by batch (``compare_with_sources``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def companion_audit(
         stem: path of the indexes without their suffixes; the log may lie elsewhere.
         base_offset: base offset of the segment.
         log_bytes: size of the ``.log`` in bytes.
-        tree: tree that holds the files; None: any place.
+        tree: tree that holds the files; None to open the paths directly.
         active: True if the segment is the last of its partition.
 
     Raises:
@@ -102,7 +102,8 @@ class _SourceCounts:
 def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
     """Return whether the new log has the number of markers that the plan keeps of a source.
 
-    The plan also counts a marker whose record a broker has removed, if it has the epoch of an active producer.
+    The plan also counts a marker whose record a broker has removed, if the marker has the current epoch of an active
+    producer.
     """
     of_an_epoch = sum(tally.batches for tally in source.reasons if tally.reason == Reason.MARKER_EPOCH.value)
     missing = source.kept_markers - markers
@@ -231,8 +232,8 @@ def wrong(text: str) -> Failed:
 def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     """Verify one segment in place: every CRC, ascending offsets, indexes against the log.
 
-    If the log is damaged, the indexes are not judged. Offsets without a record are no problem here, since compaction
-    leaves such gaps. ``check`` reports them by the topic's policy (KR310, KR311).
+    If the log is damaged, the indexes are not judged. Offsets without a record are no problem here, because compaction
+    leaves such gaps. ``check`` reports these gaps by the topic's policy (KR310, KR311).
     """
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     batches = end = 0
@@ -285,7 +286,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class OriginalsItem(Struct, frozen=True, kw_only=True):
-    """Item that compares one new segment with its backups.
+    """Arguments of the task that compares one new segment with its backups.
 
     Attributes:
         keep: absolute path of the folder with the backups.
@@ -297,7 +298,7 @@ class OriginalsItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """Size of the kept logs and the new one."""
+        """Size of the backed-up logs and of the new log in bytes."""
         return sum(source.log_bytes for source in self.change.sources) + self.change.log_bytes
 
 
@@ -315,7 +316,7 @@ def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: 
     Args:
         folder: path of the folder with the new segment.
         keep: path of the folder with the backups.
-        tree: tree that holds both; None: any place.
+        tree: tree that holds both folders; None to open the paths directly.
 
     Returns:
         The difference, or empty.
@@ -356,7 +357,7 @@ class _NewLogCursor:
             self.sizes = np.append(self.sizes, walked.sizes)
 
     def take(self, old: int, walked: Walked) -> str:
-        """Compare one window of a source with the new log, and move past what it covers."""
+        """Compare one window of a source with the new log, and move past the batches of that window."""
         if len(walked.positions) == 0:
             return ""
         bases = walked.firsts
@@ -459,7 +460,7 @@ class _ForwardReader:
 def _same_piecewise(
     old: _ForwardReader, position: int, new: _ForwardReader, new_position: int, size: int
 ) -> bool:
-    """Compare piece by piece, since a batch may be larger than the memory to be used."""
+    """Compare piece by piece, because a batch may be larger than the memory that krepair uses."""
     if size <= _PIECE_BYTES:
         return old.at(position, size) == new.at(new_position, size)
     for done in range(0, size, _PIECE_BYTES):

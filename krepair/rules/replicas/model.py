@@ -89,7 +89,8 @@ class ServedKey(Struct, frozen=True, kw_only=True):
         broker: id of the broker that has the replica.
         offset: offset of the last committed record below the last stable offset; -1 if there is none.
         tombstone: True if that record deletes the key.
-        value: value as ``krepair dump`` shows it, cut; empty if it cannot be shown (a facts file holds no values).
+        value: value as ``krepair dump`` shows it, shortened; empty if it cannot be shown (a facts file holds no
+            values).
     """
 
     broker: int
@@ -171,7 +172,7 @@ def disagreement_of(
 
 
 class ReplicaColumn(Struct, frozen=True, kw_only=True):
-    """One replica of a partition.
+    """One replica of a partition, as one column of the page.
 
     Attributes:
         broker: id of the broker that has the replica.
@@ -184,7 +185,7 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
         log_bytes: size of all ``.log`` files in bytes.
         segments: number of segments in the log.
         state: state in a word: ``as it should be``, a verdict, or ``wrong``.
-        from_facts: True if it was read from a facts file.
+        from_facts: True if the replica was read from a facts file.
         highest_hole: highest offset within the log that has no record, -1 for none.
         limited: True if the broker is running, so that the replica was compared only up to ``log_end``.
     """
