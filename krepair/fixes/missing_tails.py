@@ -156,7 +156,7 @@ def _has_lost_batches(path: str, end: int, recorded: int) -> bool:
 def _has_batch(descriptor: int, position: int, size: int, lowest: int, highest: int) -> bool:
     """Return whether a batch begins there that is whole by its size, or a valid one lies behind."""
     front = batch_front(os.pread(descriptor, FRONT_BYTES, position))
-    if front is not None and front.fits(size - position) and lowest <= front.offset <= highest:
+    if front is not None and front.fits(size - position):  # also one whose offset or checksum was damaged
         return True
     found = find_batch(read_into_from(descriptor), position, size, lowest, highest)
     return found.position >= 0 or not found.complete
@@ -175,10 +175,15 @@ def kept_names(partition: Partition) -> set[str]:
     return names
 
 
-def missing_tails_in(view: LogDir, folders: Collection[str]) -> tuple[MissingTail, ...]:
+def missing_tails_in(
+    view: LogDir, folders: Collection[str], *, torn: bool = False
+) -> tuple[MissingTail, ...]:
     """Return missing log tails of some partitions, found by the headers at the ends of their logs alone.
 
     A log that cannot be read yields nothing.
+
+    Args:
+        torn: True to examine logs with a torn tail too; that tail does not count.
     """
     if not view.clean_shutdown:
         return ()
@@ -186,15 +191,15 @@ def missing_tails_in(view: LogDir, folders: Collection[str]) -> tuple[MissingTai
     for partition in view.partitions:
         if partition.folder in folders:
             try:
-                end = _end_by_headers(partition) if partition.has_an_end else None
+                end = _end_by_headers(partition, torn=torn) if partition.has_an_end else None
             except OSError:
                 end = None  # the scan of the whole log reports the error
             ends[partition.key] = end
     return missing_tails(view, ends)
 
 
-def _end_by_headers(partition: Partition) -> int | None:
-    """Return the log end offset, read from the last index entry on, without a torn tail; None if it is not known."""
+def _end_by_headers(partition: Partition, *, torn: bool) -> int | None:
+    """Return the log end offset, read from the last index entry on; None if it is not known."""
     segment = partition.segments[-1]
     with opened_for_reading(segment.log.path) as descriptor:
         for start in (_last_position(segment), 0):
@@ -203,7 +208,9 @@ def _end_by_headers(partition: Partition) -> int | None:
             for rows in walk:
                 last = int(rows["last_offset"][-1])
             if walk.is_at_end or (
-                last >= 0 and not _has_batch(descriptor, walk.position, walk.file_size, last + 1, INT64_MAX)
+                torn
+                and last >= 0
+                and not _has_batch(descriptor, walk.position, walk.file_size, last + 1, INT64_MAX)
             ):
                 return max(last + 1, segment.base_offset)
     return None

@@ -299,10 +299,17 @@ def _of_missing_tails(gone: Iterable[MissingTail]) -> Iterator[Problem]:
 
 
 def _missing_tails_of(view: LogDir, targets: Sequence[PartitionPlan], engine: Engine) -> tuple[Problem, ...]:
-    """Return logs of the plan with missing or unreadable tails; nothing after an unclean stop."""
+    """Return logs of the plan with missing or unreadable tails; nothing after an unclean stop.
+
+    Where the plan cut a torn tail, the log ended too early before the plan, whose page says so.
+    """
     if not view.clean_shutdown:
         return ()
-    partitions = [partition for target in targets if (partition := listed(view, target)) is not None]
+    partitions = [
+        partition
+        for target in targets
+        if not _cuts_torn_tail(target) and (partition := listed(view, target)) is not None
+    ]
     unread: dict[str, str] = {}
     gone = missing_tails(view, log_ends(view, engine, of=partitions, unread=unread))
     not_read = (
@@ -310,6 +317,11 @@ def _missing_tails_of(view: LogDir, targets: Sequence[PartitionPlan], engine: En
         for folder, why in unread.items()
     )
     return (*_of_missing_tails(gone), *not_read)
+
+
+def _cuts_torn_tail(target: PartitionPlan) -> bool:
+    cuts = (removed for change in target.changes for removed in change.damage_removed)
+    return any(not removed.consent and not removed.is_padding for removed in cuts)
 
 
 def _problems_of_files(partitions: Sequence[Partition]) -> Iterator[Problem]:

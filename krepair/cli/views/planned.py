@@ -139,5 +139,5 @@ def _leftovers_in(log_dir: str) -> tuple[int, str, tuple[MissingTail, ...]]:
         return 0, "", ()
     there = {partition.key: None for partition in (*view.marked, *view.partitions)}
     swaps = sum(leftover.kind == "swap" for partition in view.partitions for leftover in partition.leftovers)
-    gone = missing_tails_in(view, {partition.folder for partition in view.partitions})
+    gone = missing_tails_in(view, {partition.folder for partition in view.partitions}, torn=True)
     return swaps, moved_away(compare_checkpoints(view, there)), gone
