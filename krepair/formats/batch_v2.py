@@ -238,7 +238,7 @@ def batches(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedBatch | Dam
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """Return the damage in a buffer of batches: nothing, or one range that reaches to the end."""
+    """Return the damage in a buffer of batches: nothing, or one range that extends to the end."""
     return [batch for batch in batches(buf) if isinstance(batch, Damage)]
 
 

@@ -78,7 +78,7 @@ class Schema:
         latest: highest version that krepair knows; it knows all versions from 0.
         fields: fields in the order of the bytes.
         flexible: first version with compact lengths and tagged fields.
-        api_keys: numbers of the record type, which stand in front of the record or its key.
+        api_keys: numbers of the record type, which precede the record or its key.
         newer_are_read: True if a version above ``latest`` is read as ``latest``. That is right for the consumer
             protocol, because Kafka only appends fields to it.
     """

@@ -1,4 +1,4 @@
-"""Compact sets of ascending offsets (Elias-Fano coding), by which a plan names the records that stay.
+"""Compact sets of ascending offsets (Elias-Fano coding), by which a plan names the records that are kept.
 
 Each offset is counted from its segment's base. Its lowest bits are stored unchanged. The higher part is coded in unary
 steps: a bit 0 for each step up, a bit 1 for each offset. That takes at most 2 bits and the low bits per offset: 3 bits

@@ -64,7 +64,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def has_open_txn(self) -> bool:
-        """True if the producer has an open transaction. A broker takes any negative first offset for none."""
+        """True if the producer has an open transaction. A broker treats any negative first offset as none."""
         return self.current_txn_first_offset >= 0
 
 

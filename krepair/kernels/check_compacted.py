@@ -67,8 +67,8 @@ TEXTS: Final = {
 
 # Columns of a key's row: two halves of the hash (0 and 1), offset + 1 of its last record in the source, ``R_GOES``,
 # offset + 1 of its record in the result, and bits (1: the result has it twice; 2: the row is in use).
-# ``R_GOES``: the lowest bit is 1 if the last record may go. The other bits are the lowest offset + 1 of a record of the
-# key that stays elsewhere, in another group or another replica; 0 if there is none.
+# ``R_GOES``: the lowest bit is 1 if the last record may be removed. The other bits are the lowest offset + 1 of a
+# record of the key that stays elsewhere, in another group or another replica; 0 if there is none.
 ROW_WORDS: Final = 6
 R_LAST, R_GOES, R_RESULT, R_TWICE = 2, 3, 4, 5
 _MAY_GO: Final = np.uint64(1)
@@ -82,8 +82,8 @@ C_RECORDS: Final = 3  # number of records of the source so far
 C_KEPT: Final = 4  # number of records of the result so far
 C_LEFT: Final = 5  # records left in the current batch of the source
 C_RESULT_LEFT: Final = 6  # records left in the current batch of the result
-C_MAX_TIME: Final = 7  # largest timestamp of the records of the current batch that stay
-C_PACKED: Final = 8  # number of compressed batches that were put aside for ``check_packed``
+C_MAX_TIME: Final = 7  # largest timestamp of the records of the current batch that are kept
+C_PACKED: Final = 8  # number of compressed batches that were deferred for ``check_packed``
 C_NOTED: Final = 9  # number of collected rows that are not in the table yet
 CHECK_STATE: Final = 10
 
@@ -106,7 +106,7 @@ UNKNOWN: Final = 2  # value of ``B_ABORTED`` for a transactional batch in a log 
 B_BASE: Final = 0  # base offset
 B_TIME: Final = 1  # base timestamp
 B_ABORTED: Final = 2  # 1 if its records are aborted
-B_TOMBSTONES_GO: Final = 3  # 1 if its tombstones may go
+B_TOMBSTONES_GO: Final = 3  # 1 if its tombstones may be removed
 B_MODE: Final = 4  # one of the modes below
 B_ELSEWHERE: Final = 5  # 1 if the source is a log of another replica
 BATCH_FACTS: Final = 6
@@ -117,7 +117,7 @@ SAME: Final = 2  # the batch in the result has the same bytes
 
 # Inputs, which do not change during a comparison.
 I_NOW_MS: Final = 0
-I_HORIZON: Final = 1  # 1 if tombstones in batches without a delete horizon may go
+I_HORIZON: Final = 1  # 1 if tombstones in batches without a delete horizon may be removed
 I_TRANSACTIONS: Final = 2  # 1 if there may be transactions
 I_ELSEWHERE: Final = 3  # 1 if the source is a log of another replica, whose records only make tombstones stay
 CHECK_INPUTS: Final = 4
@@ -226,7 +226,7 @@ def judge_rows(table: Any, count: Any) -> Any:
 
     Returns:
         (offset, error, number of keys); (-1, 0, number of keys) if all keys are right. Errors: 1: the last record of
-        the key is missing, although it must stay. 2: the result has another record of the key, or two. 3: the source
+        the key is missing, although it must be kept. 2: the result has another record of the key, or two. 3: the source
         lacks the key. 4: the last record, a tombstone, is missing, although an older record of the key stays, here or
         in another replica.
     """
@@ -576,7 +576,7 @@ def check_packed(
     Args:
         source: uint8[W], the window with the headers of the source.
         result: uint8[V], the window with those of the result.
-        packed: compressed batches that were put aside, int64[P, PACKED_COLUMNS].
+        packed: compressed batches that were deferred, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.
         unpacked: uint8[X] with 8 bytes more, the records of the source.

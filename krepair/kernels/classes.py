@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 # Classes of batches. ``rules.reasons`` explains them; batches and bytes are counted by class.
-RECORDS: Final = 0  # has records that stay
+RECORDS: Final = 0  # has records that are kept
 MARKER_DATA_REMAINS: Final = 1  # marker whose transaction still has a batch in the log
 MARKER_UNSTAMPED: Final = 2  # marker without data, in a batch without a delete horizon
 MARKER_STAMP_TO_COME: Final = 3  # marker without data, before its batch's delete horizon
@@ -113,7 +113,7 @@ P_OPEN_KEPT_NOW: Final = (
     5  # 1 if a batch of that transaction stays, even without records (``keep_positions``)
 )
 P_TIMESTAMP: Final = 6
-P_FREE_MARKERS: Final = 7  # control batches of the current epoch that may go after their delete horizon
+P_FREE_MARKERS: Final = 7  # control batches of the current epoch, removable after their delete horizon
 P_LAST_DATA_POSITION: Final = 8
 P_LAST_DATA_OFFSET: Final = 9  # last offset of the last data batch of the current epoch, -1 none
 P_NEXT_POSITION: Final = 10  # position of the first marker after the last data batch

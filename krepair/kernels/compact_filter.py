@@ -1,4 +1,4 @@
-"""Kernels of the second pass of key compaction: copy a log without the records that go, for ``compaction.log``.
+"""Kernels of the second pass of key compaction: copy a log without the removed records, for ``compaction.log``.
 
 A batch that loses no record is copied as it is. A batch that loses some records keeps its header except for length,
 count, CRC and, with CreateTime, the maximum timestamp. A batch that loses all records becomes the empty header that
@@ -69,8 +69,8 @@ F_PLACE: Final = 0  # place of the next batch in the window
 F_OUT: Final = 1  # number of bytes written to the output
 F_CURSOR: Final = 2  # index into ``stays`` of the first offset that is not below the current batch
 F_LAST_OFFSET: Final = 3  # offset of the last record that was read of the current batch
-F_KEPT: Final = 4  # number of records of the current batch that stay
-F_MAX_TIMESTAMP: Final = 5  # largest timestamp of the records that stay
+F_KEPT: Final = 4  # number of records of the current batch that are kept
+F_MAX_TIMESTAMP: Final = 5  # largest timestamp of the records that are kept
 F_ROW: Final = 6  # index of the next noted header, see ``compact_headers``
 F_POSITION: Final = 7  # file position of the batch of that header
 F_RUN_ROW: Final = 8  # index of the header after a run of batches that must be read
@@ -83,21 +83,21 @@ FIELDS: Final = 14  # first of the fields of the current record
 FILTER_STATE: Final = FIELDS + FIELD_COUNT
 
 # Fate of a batch, as far as its header decides it.
-STAYS_PARTLY: Final = 0  # its records must be examined: any number of them may stay
+STAYS_PARTLY: Final = 0  # its records must be examined: any number of them may be kept
 GOES_ABORTED: Final = 1
 GOES_SUPERSEDED: Final = 2
 
-# Further columns of a compressed batch: number of its records that stay, -1 if it must be read alone; and their largest
-# timestamp.
+# Further columns of a compressed batch: number of its records that are kept, -1 if it must be read alone; and their
+# largest timestamp.
 P_KEPT: Final = PACKED_COLUMNS
 P_MAX_TIMESTAMP: Final = PACKED_COLUMNS + 1
 FILTERED_COLUMNS: Final = PACKED_COLUMNS + 2
 
 # Inputs, which do not change during a pass.
 N_NOW_MS: Final = 0
-N_DROP_UNSTAMPED: Final = 1  # 1 if tombstones in batches without a delete horizon may go
+N_DROP_UNSTAMPED: Final = 1  # 1 if tombstones in batches without a delete horizon may be removed
 N_KEYLESS: Final = 2  # 1 if there may be records without a key
-N_DROP_STAMPED: Final = 3  # 1 if tombstones past their batch's delete horizon may go
+N_DROP_STAMPED: Final = 3  # 1 if tombstones past their batch's delete horizon may be removed
 N_SUMS: Final = 4  # 1 to compute the CRC of new batches; a pass that writes nothing saves the time
 INPUT_SIZE: Final = 5
 
@@ -117,7 +117,7 @@ T_REWRITTEN: Final = 11  # batches that lost some records
 T_EMPTIED: Final = 12  # batches that lost all records
 T_STAMP_PAST_BYTES: Final = 13
 T_HELD: Final = (
-    14  # tombstones, last of their key, that stay because an older record of the key stays somewhere
+    14  # tombstones, last of their key, that are kept because an older record of the key stays somewhere
 )
 TALLY_COUNT: Final = 15
 
@@ -175,19 +175,19 @@ def put_left(
     buf: Any, place: Any, count: Any, kept: Any, max_timestamp: Any, sums: Any, tallies: Any, out: Any, to: Any,
     end: Any,
 ) -> Any:  # fmt: skip
-    """Write the header of a batch that loses some records; those that stay are already in the output after it.
+    """Write the header of a batch that loses some records; those that are kept are already in the output after it.
 
     Args:
         buf: window of the log, uint8[W].
         place: place of the batch's header.
         count: number of its records.
-        kept: number of its records that stay.
-        max_timestamp: largest timestamp of the records that stay; ignored with LogAppendTime.
+        kept: number of its records that are kept.
+        max_timestamp: largest timestamp of the records that are kept; ignored with LogAppendTime.
         sums: True to compute a new CRC; False to leave the old one.
         tallies: counters, int64[TALLY_COUNT], in and out.
         out: the new log, uint8[V], out.
         to: place of the new header.
-        end: place after the records that stay.
+        end: place after the records that are kept.
 
     Returns:
         The place after the batch.
@@ -306,7 +306,7 @@ def filter_records(
     tallies: Any,
     out: Any,
 ) -> Any:
-    """Copy the records that stay of one v2 batch, whose uncompressed records are in a buffer.
+    """Copy the kept records of one v2 batch, whose uncompressed records are in a buffer.
 
     Args:
         buf: window of the log, uint8[W].
@@ -315,7 +315,7 @@ def filter_records(
         left: number of records that remain in the batch.
         header: uint8[61], the header of the batch.
         stays: int64[N] offsets of the last record of each key, ascending.
-        held: int64[H] offsets of tombstones that stay whatever their age, ascending.
+        held: int64[H] offsets of tombstones that are kept whatever their age, ascending.
         inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; ``F_LAST_OFFSET`` is the base offset - 1 at first.
         tallies: counters, int64[TALLY_COUNT], in and out.
@@ -476,9 +476,9 @@ def filter_window(
     contents: Any,
     out: Any,
 ) -> Any:
-    """Write what stays of the batches that a window holds completely.
+    """Write the kept part of the batches that a window holds completely.
 
-    What stays of a compressed batch must be prepared before, see ``compact_packed``.
+    The kept part of a compressed batch must be prepared before, see ``compact_packed``.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
@@ -487,12 +487,12 @@ def filter_window(
         file_size: length of the log in bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         stays: int64[N] offsets of the last record of each key, ascending.
-        held: int64[H] offsets of tombstones that stay whatever their time, ascending.
+        held: int64[H] offsets of tombstones that are kept whatever their time, ascending.
         inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: state of the pass, int64[FILTER_STATE], in and out.
         tallies: counters, int64[TALLY_COUNT], in and out.
         packed: int64[P, FILTERED_COLUMNS] of compressed batches, by place; rows ``F_NEXT`` to ``F_READY`` count.
-        contents: uint8[C], what stays of them, compressed, from ``P_START`` to ``P_END``.
+        contents: uint8[C], the kept part of them, compressed, from ``P_START`` to ``P_END``.
         out: uint8[V], out, from ``F_OUT`` on.
 
     Returns:

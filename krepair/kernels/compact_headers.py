@@ -1,6 +1,6 @@
 """Computes the result of a key compaction from the notes of ``compaction.headers``, without reading most batches.
 
-If no record of a batch stays, its new header follows from its old one. If the sizes of the records of an uncompressed
+If no record of a batch is kept, its new header follows from its old one. If the sizes of the records of an uncompressed
 batch were noted, its new header follows too, except the CRC; in place of the records there are bytes without meaning.
 All other batches must be read from the log, and ``compact_filter`` takes them.
 """
@@ -153,7 +153,7 @@ def filter_headers(
     tallies: Any,
     out: Any,
 ) -> Any:
-    """Write what stays of batches that need not be read, up to a batch that must be read.
+    """Write the kept part of batches that need not be read, up to a batch that must be read.
 
     Args:
         heads: uint8[N * 61], the headers of all batches of a log, in order.

@@ -69,7 +69,7 @@ K_KEYS: Final = 1  # number of rows in the table
 K_KEYLESS: Final = 2  # number of records of committed data without a key
 K_LAST_OFFSET: Final = 3  # offset of the last record read of the current batch; at first base offset - 1
 K_BATCH_LAST: Final = 4  # highest offset that the current batch may hold
-K_PACKED: Final = 5  # number of compressed batches that were put aside
+K_PACKED: Final = 5  # number of compressed batches that were deferred
 K_ABORTED_UNKNOWN: Final = (
     6  # 1 if aborted transactions are not known: then a data batch of one ends the call
 )
@@ -315,7 +315,7 @@ def keys_of_packed(
 
     Args:
         heads: uint8[W], the window that holds their headers.
-        packed: compressed batches that were put aside, int64[P, PACKED_COLUMNS].
+        packed: compressed batches that were deferred, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.
         unpacked: their uncompressed records, uint8[V + SLACK].

@@ -1,7 +1,7 @@
 """Kernels for compressed batches in the second pass of key compaction, many batches in one call.
 
-``note_packed`` finds the batches; the caller unpacks them; ``filter_packed`` copies the records that stay; the caller
-compresses these. Then ``compact_filter.filter_window`` writes the batches in their order.
+``note_packed`` finds the batches; the caller unpacks them; ``filter_packed`` copies the records that are kept; the
+caller compresses these. Then ``compact_filter.filter_window`` writes the batches in their order.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from krepair.kernels.words import be16, be32, be64, byte_at
 def note_packed(
     buf: Any, filled: Any, place: Any, aborted: Any, stays: Any, inputs: Any, state: Any, packed: Any
 ) -> Any:
-    """Find the compressed v2 batches of which some records may stay, if the window holds them completely.
+    """Find the compressed v2 batches of which some records may be kept, if the window holds them completely.
 
     Args:
         buf: window of the log, uint8[W].
         filled: number of valid bytes in it.
         place: place of the batch to begin with.
         aborted: int64[N, 3], see ``filter_window``.
-        stays: offsets that stay, int64[N], see ``filter_window``.
+        stays: offsets that are kept, int64[N], see ``filter_window``.
         inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; only ``F_CURSOR`` moves.
         packed: int64[P, FILTERED_COLUMNS], out: place, size and codec of each batch.
@@ -95,23 +95,23 @@ def filter_packed(
     tallies: Any,
     out: Any,
 ) -> Any:
-    """Copy the records that stay of compressed batches, whose records were unpacked into a buffer.
+    """Copy the records that are kept of compressed batches, whose records were unpacked into a buffer.
 
     Args:
         heads: uint8[W], the window that holds their headers.
         packed: int64[P, FILTERED_COLUMNS], in and out. ``P_START`` and ``P_END`` give the place of the unpacked
-            records, and afterwards the place of those that stay in ``out``; they are equal if all records stay.
+            records, and afterwards the place of those that are kept in ``out``; they are equal if all records stay.
             ``P_KEPT`` and ``P_MAX_TIMESTAMP`` are set; ``P_KEPT`` is -1 if the batch must be read alone.
         first: row to begin with.
         after: row after the last.
         unpacked: uncompressed records of the batches, uint8[V].
         most: largest size of a batch's records in bytes; a batch with more is read separately.
-        stays: offsets that stay, int64[N], see ``filter_window``.
+        stays: offsets that are kept, int64[N], see ``filter_window``.
         held: offsets that other replicas hold, int64[H], see ``filter_window``.
         inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: state of the pass, int64[FILTER_STATE], in and out.
         tallies: counters, int64[TALLY_COUNT], in and out.
-        out: uint8[V], out: the records that stay, back to back.
+        out: uint8[V], out: the records that are kept, back to back.
 
     Returns:
         The row after the last filtered batch. It stops after a batch whose records cannot be read; the caller reads

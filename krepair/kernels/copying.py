@@ -33,7 +33,7 @@ def repeated(out: Any, to: Any, distance: Any, size: Any) -> None:
         to += 8
         size -= 8
         distance *= (7 + distance) // distance
-    # What was copied repeats itself at twice the distance, too: so no load has to wait for the store right before it.
+    # What was copied repeats itself at twice the distance too: so no load has to wait for the store right before it.
     while distance < 64 and size > distance:
         copied(out, to - distance, distance, out, to)
         to += distance

@@ -70,9 +70,9 @@ class ScanInputs(Struct, frozen=True):
             whose batches have no right CRC (see ``rewrite.compaction.headers``).
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
         carried: sorted ids of producers whose open transaction has a kept batch in an earlier segment.
-        keep_positions: sorted positions of empty batches that stay.
-        protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
-        held: sorted offsets of markers that stay for other replicas.
+        keep_positions: sorted positions of empty batches that are kept.
+        protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers are kept.
+        held: sorted offsets of markers that are kept for other replicas.
         last_position: position of the batch that stays because it is the last one, -1 none.
         start_position: position of the first batch to scan; the bytes before it count as valid.
     """

@@ -297,9 +297,9 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
         entry_flags: uint8[E], out: what the log shows for each entry, ENTRY_* of ``classes``.
         carried: int64[C], sorted ids of producers whose open transaction has a kept batch in an earlier segment.
-        keep_positions: int64[K], sorted positions of empty batches that stay.
-        protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
-        held: int64[H], sorted offsets of markers that stay for other replicas.
+        keep_positions: int64[K], sorted positions of empty batches that are kept.
+        protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers are kept.
+        held: int64[H], sorted offsets of markers that are kept for other replicas.
         epochs: int64[M, EPOCH_SIZE], out: batches at which the leader epoch changes, see ``classes``.
         starts: int32[B], out when staging: place in the window of each batch.
         batch_classes: uint8[B], out when staging: class of each batch.

@@ -79,7 +79,7 @@ def most_of_zstd(window: Any, packed: Any, first: Any, after: Any, most: Any) ->
 
     Args:
         window: uint8[W + SLACK] with the batches.
-        packed: compressed batches that were put aside, int64[P, PACKED_COLUMNS].
+        packed: compressed batches that were deferred, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.
         most: int64[P], out: upper bounds in bytes; -1 for a frame that is broken or must be read in pieces.

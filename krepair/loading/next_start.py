@@ -26,7 +26,7 @@ class LoadedLog(NamedTuple):
             of the snapshot with which the first recovery begins.
         unread: offsets of the snapshots that a start without recovery deletes unread, ascending.
         unreadable: offsets of the snapshots that are deleted because they cannot be read, ascending.
-        cut: (base offset, bytes that stay) of each truncated log, ascending.
+        cut: (base offset, bytes that are kept) of each truncated log, ascending.
         dropped: base offsets of the deleted segments, except those that a swap replaces, ascending.
         producers: number of producers that the broker knows, where all batches behind the snapshot were replayed; -1
             if it begins without any, as no snapshot is left after a clean stop.

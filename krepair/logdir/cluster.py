@@ -2,8 +2,8 @@
 
 A log directory of a broker does not hold this state. It is in the output of ``kafka-topics.sh --describe``, and in
 ``__cluster_metadata-0`` of a KRaft controller: in its newest snapshot and the log after that, or, without a snapshot,
-in a log from offset 0 on. Plans use the state as proof that records may go, so nothing is guessed: a copy with a
-damaged, missing or unknown part is refused.
+in a log from offset 0 on. Plans use the state as proof that records may be removed, so nothing is guessed: a copy with
+a damaged, missing or unknown part is refused.
 
 Source: ``TopicDelta.java``, ``PartitionRegistration.merge``, ``MetadataBatchLoader.java``, ``Snapshots.java``,
 ``RecordsSnapshotReader.java`` (3.9.0); KIP-630, KIP-868 (transactions of the metadata log).

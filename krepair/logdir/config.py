@@ -5,7 +5,7 @@ Source of names, types, bounds and defaults: ``LogConfig`` and ``KafkaConfig`` (
 ``TransactionStateManagerConfigs.java`` (3.9.0).
 
 Source of the two forms of ``kafka-configs.sh --describe``: ``ConfigCommand.scala`` 2.2.1 (one line per topic) and 3.9.0
-(one line per key). The tool of 2.8.2 writes a warning before the first form, to standard output, too.
+(one line per key). The tool of 2.8.2 writes a warning before the first form, to standard output too.
 """
 
 from __future__ import annotations
@@ -430,7 +430,7 @@ class TopicSettings(NamedTuple):
         segment_bytes: largest size of a merged ``.log`` in bytes.
         segment_index_bytes: largest size of a merged ``.index`` or ``.timeindex`` in bytes.
         index_interval_bytes: bytes of log between two index entries.
-        delete_retention_ms: time that markers and tombstones stay, in ms.
+        delete_retention_ms: time in ms for which markers and tombstones are kept.
         min_compaction_lag_ms: younger records are not compacted, in ms.
         retention_ms: older segments are deleted, in ms; -1 for never.
         max_message_bytes: largest batch that a producer may send, in bytes.

@@ -1,4 +1,4 @@
-"""Opening files of a log directory without changing anything; even the access time stays if this user may keep it.
+"""Opening files of a log directory without changing anything, not even the access time if this user may keep it.
 
 No component of an absolute path may be a link (see ``krepair.durable.tree``): every user who may write a log directory
 can put a link there at any moment. A path that an operator typed is resolved before that.

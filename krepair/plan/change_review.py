@@ -279,7 +279,7 @@ def _replaced(facts: PartitionFacts, change: CompleteSwap) -> Iterator[Objection
         yield Objection("RV31", where, "it copies a segment that it does not replace")
 
 
-# -- data that goes
+# -- data that is removed
 
 
 def _mended(facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:

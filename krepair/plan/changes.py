@@ -377,7 +377,7 @@ class NewCompanion(Struct, frozen=True, kw_only=True):
 
 
 class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
-    """Action: damaged bytes are removed from one ``.log``, and its indexes are adapted to the bytes that stay.
+    """Action: damaged bytes are removed from one ``.log``, and its indexes are adapted to the bytes that are kept.
 
     Attributes:
         change_id: ``<partition folder>/<file name>``, unique in the plan.
@@ -389,7 +389,7 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
         size_before: bytes of the old log.
         size_after: bytes of the new log.
         digest_removed: 32 hex digits over the removed bytes, in order.
-        digest_after: 32 hex digits over the bytes that stay.
+        digest_after: 32 hex digits over the bytes that are kept.
         mtime_ns: modification time in nanoseconds, which does not change.
         last_offset: last offset of the last batch that stays, one less than the base offset if none stays.
         companions: the segment's ``.index``, ``.timeindex`` and ``.txnindex``, if they change.

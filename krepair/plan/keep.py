@@ -1,4 +1,4 @@
-"""Decide where the originals of a plan stay, and until when (``--keep``). The plan fixes it, so apply obeys."""
+"""Decide where the originals of a plan are kept, and until when (``--keep``). The plan records it, and apply obeys."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def fate_of(change: Change, sizes: Mapping[str, int]) -> Fate:
 
 
 def _rewritten(change: RewriteSegments) -> Fate:
-    """Return the contents by reason. Bytes beyond the batches that stay are headers of empty batches."""
+    """Return the contents by reason. Bytes beyond the batches that are kept are headers of empty batches."""
     before = {source.base_offset: _holds(source) for source in change.sources}
     stays = [
         (CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes)

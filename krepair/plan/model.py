@@ -247,7 +247,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
             own.
         horizons: the result of each choice of the horizon (reader only).
         files: fingerprints of all regular files in the folder, by name.
-        kept_last: ascending pairs (base offset, position) of empty data batches that stay, because a new segment
+        kept_last: ascending pairs (base offset, position) of empty data batches that are kept, because a new segment
             would have no other batch. Their markers stay too.
         changes: the changes, ascending by base offset.
         log_bytes_before: ``.log`` bytes of the partition.
@@ -303,7 +303,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def keeps_all(self) -> bool:
-        """True if markers and tombstones stay whatever their time, for the sake of other replicas."""
+        """True if markers and tombstones are kept whatever their time, for the sake of other replicas."""
         return not isinstance(self.evidence, UnsetType) and self.evidence.keeps_all
 
 
@@ -312,7 +312,7 @@ class RootPlan(Struct, frozen=True, kw_only=True):
 
     Attributes:
         keeper: partition folder whose work folder stages and keeps them. They cannot be in the root, because a
-            broker takes every folder there for a partition.
+            broker treats every folder there as a partition.
         files: fingerprints of the files that are replaced, by name.
         changes: the changes, by name; their ``change_id`` is ``./<file name>``. A damaged file is replaced as a whole
             before everything else, because a recovery guard has to read it. Lines of an intact file change after all

@@ -696,7 +696,7 @@ def _part_text(part: int, whole: int, singular: str, plural: str) -> str:
 
 
 def _keep_text(plan: Plan) -> str:
-    """Describe in a few words where originals stay."""
+    """Describe in a few words where originals are kept."""
     if plan.policy.keep == INPLACE:
         return "stay in place until purge (--keep inplace)"
     if plan.policy.keep == AUTO:

@@ -294,7 +294,7 @@ def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
         folders = [partition.folder for partition in plan.changing]
         where = f"{_partitions(len(folders))} ({few(folders)})" if folders else "the log directory itself"
         removed = ", ".join((*_batches_that_go(plan), *files))
-        # No figure is ever cut; how many partitions change is in the last line, too.
+        # No figure is ever cut; how many partitions change is in the last line too.
         yield _Row("Changes", f"{removed}, in {where}", _STAYS, removed)
         yield _Row("Lost", _lost_text(plan, changes))
     stays = _what_stays(plan)
@@ -372,7 +372,7 @@ def _lost_text(plan: Plan, changes: Sequence[Change]) -> str:
 
 
 def _what_stays(plan: Plan) -> dict[str, str]:
-    """Return the markers that stay: amount -> reason."""
+    """Return the markers that are kept: amount -> reason."""
     unknown: Counter[str] = Counter()
     held, young = 0, 0
     for partition in plan.partitions:
@@ -579,7 +579,7 @@ def earlier_than_asked(plan: Plan) -> dict[str, str]:
 
 
 def left_out_bytes(plan: Plan) -> int:
-    """Return bytes of markers and tombstones that would go with evidence that no other replica needs them."""
+    """Return bytes of markers and tombstones that could be removed with evidence that no other replica needs them."""
     known = [partition.evidence for partition in plan.partitions if isinstance(partition.evidence, Evidence)]
     return sum(evidence.by_time_bytes for evidence in known if evidence.keeps_all)
 

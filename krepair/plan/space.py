@@ -53,7 +53,7 @@ class Space(NamedTuple):
         log_shrinks: bytes that the ``.log`` files of the partition lose; negative if they grow.
         kept_anew: bytes that keeping its originals takes in addition to ``made``, because they are kept as a copy.
         files: upper bound of the number of new files.
-        files_back: number of files that are gone with its originals.
+        files_back: number of files that are deleted with its originals.
         touches: number of names that it touches.
     """
 

@@ -31,7 +31,7 @@ _WITHOUT_SCRATCH_BYTES: Final = 256 << 20
 """Largest size of logs, in bytes, whose records are read in one job without a scratch folder."""
 _ALL_ROWS: Final = 2**62
 _ROWS_INLINE: Final = 1 << 16
-"""Largest number of rows of a run that a result holds; larger runs go to the scratch folder."""
+"""Largest number of rows of a run that a result holds; larger runs are written to the scratch folder."""
 
 
 @dataclass(frozen=True)

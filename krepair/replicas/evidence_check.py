@@ -1,6 +1,6 @@
 """Independent check that no other replica still needs a transaction marker that ``apply`` removes.
 
-The plan decides which markers must stay. This check starts from the new logs that were written: it finds the markers
+The plan decides which markers must be kept. This check starts from the new logs that were written: it finds the markers
 that they lack, and searches the other replicas for a batch of a transaction that such a marker ended. It shares only
 the formats with the code behind the plan.
 """
@@ -29,7 +29,7 @@ _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 class MissingMarkersItem(Struct, frozen=True, kw_only=True):
-    """Item that finds the markers that new logs no longer have.
+    """Arguments of the task that finds the markers that new logs no longer have.
 
     Attributes:
         logs: (base offset, absolute path, bytes of valid batches) of all original logs, ascending.
@@ -49,7 +49,7 @@ class MissingMarkersItem(Struct, frozen=True, kw_only=True):
 
 
 class NeededItem(LogsItem, frozen=True, kw_only=True):
-    """Item that searches another replica's log for batches of transactions whose marker was removed.
+    """Arguments of the task that searches another replica's log for batches of transactions whose marker was removed.
 
     Attributes:
         gone: removed markers, with the columns ``_PRODUCER``, ``_BEFORE``, ``_MARKER``; ascending by the last.

@@ -111,7 +111,7 @@ class FactsFile:
             return msgspec.msgpack.decode(data, type=ReplicaHeaders) if data else None
 
     def rows(self, index: int, scratch: str, rows_inline: int) -> RowsResult:
-        """Read the rows of a replica; large runs go to scratch files.
+        """Read the rows of a replica; large runs are written to scratch files.
 
         Args:
             index: index of the replica in the file.
@@ -183,7 +183,7 @@ def _run(reader: FactsReader, section: str, columns: int, scratch: str, rows_inl
 
 
 def _pieces(reader: FactsReader, section: str, columns: int) -> Iterator[Uint64s]:
-    """Yield pieces of rows; one may span several blocks, since blocks are cut by bytes."""
+    """Yield pieces of rows; a piece may span several blocks, because blocks are cut by bytes."""
     waiting = b""
     size = _PIECE_ROWS * 8 * columns
     for block in reader.blocks(section):

@@ -1,7 +1,7 @@
 """The tasks that read a replica's batch headers: every checksum is checked, and no record is parsed.
 
 The result is a ``ReplicaHeaders``: sums of batches by ranges of offsets (``derive.sums``), leader epochs, transactions,
-damage. The second half finds the markers of a log that must stay because other replicas need them.
+damage. The second half finds the markers of a log that must be kept because other replicas need them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from krepair.scan.segment_files import aborts_in, sound_entries
 _MOST_DAMAGES: Final = 100
 """Largest number of damaged ranges that are kept of one log."""
 _SETTLE_ROWS: Final = 1 << 18
-"""Number of events from which they are reduced."""
+"""Number of collected events above which they are reduced to transactions, to limit memory."""
 _FOLD_RANGES: Final = 1 << 12
-"""Number of parts from which the sums by range are merged, to limit memory."""
+"""Number of collected parts above which their sums by range are merged, to limit memory."""
 _EPOCHS_AT_MOST: Final = 64 << 20
 _HEADERS_ONLY: Final = RecordOptions(records=False, wrong_crc=True)
 
@@ -70,7 +70,7 @@ class DamageCollector:
         self.last_offset = last_offset
 
     def damage(self, damaged: Damage) -> None:
-        """Add a range. Above the limit, the last one in ``found`` stands for all later ones."""
+        """Add a range. Above the limit, the last range in ``found`` represents all later ranges."""
         self.damages += 1
         if self.damages <= _MOST_DAMAGES:
             self.found.append((damaged, self.last_offset, -1))
@@ -320,13 +320,13 @@ def _epoch_starts(place: Place, tree: Tree) -> Int64s:
     return np.array(rows, np.int64).reshape(-1, START_COLUMNS)
 
 
-# -- markers of a log that have to stay because another replica still holds data of their transactions
+# -- markers of a log that have to be kept because another replica still holds data of their transactions
 #
-# A marker may go only if no other replica holds a batch of its transaction, with or without records: such a replica
-# would never end the transaction, or would end it by the next marker of the producer. For another replica it is enough
-# to know the runs in which each producer has data without a marker in between. The first marker of the producer
+# A marker may be removed only if no other replica holds a batch of its transaction, with or without records: such a
+# replica would never end the transaction, or would end it by the next marker of the producer. For another replica it is
+# enough to know the runs in which each producer has data without a marker in between. The first marker of the producer
 # after such a run, on this replica, ends it. A replica that has lost a marker has several transactions in one run:
-# then the markers inside the run stay as well.
+# then the markers inside the run are kept as well.
 #
 # The log is read in the order of offsets, so that only one window of its markers is held in memory: a log may
 # consist of little else.
@@ -340,7 +340,7 @@ _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 class MarkersItem(LogsItem, frozen=True, kw_only=True):
-    """Item that finds the markers of a log that other replicas need; the sizes of logs count only valid batches.
+    """Arguments of the task that finds the markers of a log that other replicas need. Log sizes count valid batches.
 
     Attributes:
         runs: runs of each other replica, see ``ReplicaHeaders``.
@@ -352,7 +352,7 @@ class MarkersItem(LogsItem, frozen=True, kw_only=True):
 @shown_as("markers")
 @with_log_dir
 def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
-    """Find the markers that must stay: for each run of data on another replica, the markers in it and the next one."""
+    """Find the markers to keep: for each run of data on another replica, the markers in the run and the next one."""
     kept = [_NO_OFFSETS]
     waiting = _UnendedRuns(item.runs)
     try:

@@ -151,7 +151,7 @@ def hashes_of(row: Any, record: LogRecord, hashed: Hashed) -> tuple[int, ...]:
 
 
 class ReplicaError(Exception):
-    """A replica cannot be read."""
+    """Error: a replica cannot be read."""
 
     def __init__(self, failure: FailureKind, why: str) -> None:
         super().__init__(why)
@@ -260,7 +260,7 @@ class KeyAndDigestStore:
         h.merge_keys(old, self._table, self._state)
 
     def end(self) -> None:
-        """Pass on what is left."""
+        """Pass on the remaining rows."""
         self._put_keys()
         self._put_digests()
 
@@ -346,7 +346,7 @@ class RecordBytes:
         most: largest body in bytes.
 
     Attributes:
-        too_large: True if the body is larger, so that it has no hashes.
+        too_large: True if the body is larger than ``most``, so that it has no hashes.
     """
 
     def __init__(self, secret: Uint64s, most: int = LARGEST_RECORD_BYTES) -> None:
@@ -379,7 +379,7 @@ class RecordBytes:
 
 
 class FindItem(Struct, frozen=True, kw_only=True):
-    """Item that finds keys in one replica.
+    """Arguments of the task that finds keys in one replica.
 
     Attributes:
         replica: item of the replica, with its transactions and the secret of the hashes.
@@ -410,7 +410,7 @@ class FoundKey(Struct, frozen=True, kw_only=True):
     Attributes:
         first: first half of the key's hash.
         second: second half of the key's hash.
-        key: bytes of the key, perhaps only the first ones.
+        key: bytes of the key, perhaps only its first bytes.
         offset: offset of the record that would be served, -1 for none.
         value: first bytes of the value; None for a tombstone or no record.
         value_size: size of the whole value in bytes, -1 for a tombstone or no record.

@@ -50,7 +50,7 @@ _UNKNOWN = -1
 
 
 class MapItem(LogItem, frozen=True, kw_only=True):
-    """Item that maps one damaged log.
+    """Arguments of the task that maps one damaged log.
 
     Attributes:
         first: valid range at the start, from the scan (may be empty).
@@ -300,7 +300,7 @@ def recovery_of_offsets(
     Recovery does not compare the offsets of batches with each other. If an index entry would have a lower offset than
     the entry before, it empties the segment. If an offset is too far above the base offset for an index, it splits the
     segment (``splits``; ``strays`` if nothing shows that the log really reached that offset), provided that the last
-    offset is too far above, too; otherwise the start fails.
+    offset is also too far above; otherwise the start fails.
 
     Source: LogSegment.recover, OffsetIndex.append, TimeIndex.maybeAppend, Log.splitOverflowedSegment (2.2.1, 3.9); seen
     on 2.2.1, 3.9.2 and 4.3.1.
@@ -443,17 +443,17 @@ def _read_bytes(read_into: ReadInto, position: int, count: int) -> bytes:
 
 
 class RepairedLogItem(LogItem, frozen=True, kw_only=True):
-    """Item that computes or writes a log, and its indexes, without some ranges of bytes.
+    """Arguments of the task that computes or writes a log, and its indexes, without some ranges of bytes.
 
     Attributes:
-        without: (start, end) position of the ranges that go, ascending.
+        without: (start, end) position of the ranges that are removed, ascending.
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         target: path of the folder for new files; empty to write nothing and only compute sizes and digests.
         with_log: True to write the log itself too.
-        torn: True if the last range goes as a torn tail, without consent: then it must not hold a valid batch.
-        lost: (first, last) offset that goes with each range.
+        torn: True if the last range is removed as a torn tail, without consent: then it must not hold a valid batch.
+        lost: (first, last) offset that is lost with each range.
         replayed: (base offset, size in bytes) of the logs from which the ``.txnindex`` is rebuilt, up to this log with
-            its future size. If empty, the ``.txnindex`` only loses the entries of transactions that go.
+            its future size. If empty, the ``.txnindex`` only loses the entries of transactions that are removed.
     """
 
     without: tuple[tuple[int, int], ...]
@@ -491,9 +491,9 @@ class RepairedLogResult(Struct, frozen=True, kw_only=True):
     Attributes:
         size: size of the new log in bytes.
         digest: 32 hex digits over the new log.
-        digest_gone: 32 hex digits over the bytes that go, in order.
+        digest_gone: 32 hex digits over the removed bytes, in order.
         last_offset: last offset of the last batch that stays, one less than the base offset if none does.
-        batches: number of batches that stay.
+        batches: number of batches that are kept.
         companions: indexes of the new log.
     """
 
@@ -523,7 +523,7 @@ class _LogReader:
 @shown_as("damage")
 @with_log_dir
 def write_repaired_log(item: RepairedLogItem, tree: Tree) -> RepairedLogResult | Failed:
-    """Compute or write a log and its indexes without the ranges that go, and check that the rest is valid."""
+    """Compute or write a log and its indexes without the ranges that are removed, and check that the rest is valid."""
     name = log_name(item.base_offset)
     reader: _LogReader | None = None
     try:
@@ -589,7 +589,7 @@ def _write_repaired(item: RepairedLogItem, read_into: ReadInto, disk: RealDisk) 
 
 
 def _whole_batch_in(item: RepairedLogItem, read_into: ReadInto, last: int) -> int:
-    """Search the last range that goes for a valid batch; return the offset of that batch, -1 if there is none."""
+    """Search the last removed range for a valid batch; return the offset of that batch, -1 if there is none."""
     start = item.without[-1][0]
     none = ValidRange(
         start=start, end=start, first_offset=-1, first_is_old=False, last_offset=last, batches=0, records=0
@@ -691,7 +691,7 @@ def _finish(item: RepairedLogItem, stem: str, companions: dict[str, bytes], disk
 
 
 class VerifyRepairedLogItem(Struct, frozen=True, kw_only=True):
-    """Item that verifies a log that was cut, or freed of damage in its middle, with its three indexes.
+    """Arguments of the task that verifies a log that was cut, or freed of damage in its middle, with its three indexes.
 
     Attributes:
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).

@@ -31,7 +31,7 @@ from krepair.scan.segment_files import TxnEntries, sound_entries
 
 
 class RecoveredItem(Struct, frozen=True, kw_only=True):
-    """Item that reads one segment that the next start will not read any more.
+    """Arguments of the task that reads one segment that the next start will not read any more.
 
     Attributes:
         log_bytes: size of the ``.log`` in bytes, now or after its torn tail is cut.

@@ -36,7 +36,7 @@ RebuiltIndexes = dict[str, bytes]
 
 
 class SwapItem(LogItem, frozen=True, kw_only=True):
-    """Item that reads one ``.log.swap``, whose size it holds as listed.
+    """Arguments of the task that reads one ``.log.swap``, whose size it holds as listed.
 
     Attributes:
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
@@ -72,7 +72,7 @@ class SwapResult(Struct, frozen=True, kw_only=True):
 
 
 class StageSwapItem(Struct, frozen=True, kw_only=True):
-    """Item that rebuilds the indexes of a swap and stages them.
+    """Arguments of the task that rebuilds the indexes of a swap and stages them.
 
     Attributes:
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
@@ -91,7 +91,7 @@ class StageSwapItem(Struct, frozen=True, kw_only=True):
 
 
 class VerifySwapItem(Struct, frozen=True, kw_only=True):
-    """Item that verifies a completed swap.
+    """Arguments of the task that verifies a completed swap.
 
     Attributes:
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).

@@ -3,8 +3,8 @@
 A repair never makes a broker keep less. A high watermark or a recovery point past the log end is lowered to the log
 end. A log start or a cleaner offset past the log end is removed; then the start of the log counts. Entries that cannot
 be read are removed without a replacement, because their content is not known. An entry of a partition that does not
-exist here stays: somebody may have moved the partition away, to bring it back. A broker removes the entry of a deleted
-one.
+exist here is kept: somebody may have moved the partition away, to bring it back. A broker removes the entry of a
+deleted partition.
 
 Source: ``OffsetCheckpointFile.scala``, ``LogManager.scala``, ``LogCleanerManager.scala`` (2.2.1, 3.9.0), and starts of
 brokers 2.2.1, 3.9.2 and 4.3.1 on damaged files.
@@ -173,13 +173,13 @@ class RepairedOffsets(NamedTuple):
 def repair_offsets(
     kind: CheckpointKind, file: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
 ) -> RepairedOffsets:
-    """Repair one checkpoint. A repaired file, repaired again, stays the same.
+    """Repair one checkpoint. Repairing a repaired file again changes nothing.
 
     Args:
         kind: kind of the checkpoint file.
         file: decoded content of the file.
-        ends: log end offset by partition, for all partitions of the log directory; None if it is not known. No entry of
-            such a partition, or of one that is not here, counts as past the log end.
+        ends: log end offset by partition, for all partitions of the log directory; None if it is not known. An entry of
+            such a partition, or of a partition that is not here, never counts as past the log end.
     """
     with many_values():
         return _repair(kind, file, ends)

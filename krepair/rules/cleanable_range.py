@@ -1,4 +1,4 @@
-"""The cleanable range of a log, which compaction may change, and the delete horizon, up to which markers may go.
+"""Cleanable range of a log, which compaction may change, and delete horizon, up to which markers may be removed.
 
 Source: LogCleanerManager.cleanableOffsets and Cleaner.doClean (2.2.1), KAFKA-13194 (high watermark).
 """
@@ -34,8 +34,8 @@ def find_cleanable_range(
             "the active segment begins there",
         )
     ]
-    # Both states count: the snapshot may know an open transaction whose batches are gone from the log, and the log may
-    # have one that began after the snapshot.
+    # Both states count: the snapshot may know an open transaction whose batches are missing from the log, and the log
+    # may have one that began after the snapshot.
     for states in (scan, broker):
         offset, producer_id = states.first_open()
         if offset != INT64_MAX:
@@ -90,7 +90,7 @@ def _range_up_to(segments: Sequence[SegmentFacts], offset: int, limit: str, text
 
 
 NONE = "none"
-"""Choice with which markers and tombstones stay, since nothing is known of other replicas."""
+"""Choice that keeps all markers and tombstones, because nothing is known of other replicas."""
 
 
 def horizon_choices(

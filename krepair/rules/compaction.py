@@ -1,7 +1,7 @@
 """Decisions of key compaction that need no record: the compaction range, and the counts that a plan shows.
 
-Which records stay is decided while a segment is read (``krepair.kernels.compact_filter``). The remaining batches are
-then scanned like a log, and ``rules.markers`` decides on their empty batches and transaction markers. So compacting
+Which records are kept is decided while a segment is read (``krepair.kernels.compact_filter``). The remaining batches
+are then scanned like a log, and ``rules.markers`` decides on their empty batches and transaction markers. So compacting
 twice changes nothing more if ``markers`` finds nothing to change in the compacted segments.
 
 Source: LogCleanerManager.cleanableOffsets, Cleaner.shouldRetainRecord (2.2.1, 2.8, 3.9, 4.3).
@@ -47,8 +47,9 @@ class CompactionRange:
 
     Attributes:
         cleanable: cleanable range of offsets.
-        protected: sorted pairs (producer id, epoch) whose transaction markers stay.
-        drop_unstamped: for each segment in range, True if tombstones and markers without a delete horizon may go.
+        protected: sorted pairs (producer id, epoch) whose transaction markers are kept.
+        drop_unstamped: for each segment in range, True if tombstones and markers without a delete horizon may be
+            removed.
         transactions: True if the log has any transaction markers; data may be aborted then.
     """
 
@@ -133,20 +134,20 @@ class RecordTally:
 
     Attributes:
         records: number of data records.
-        kept: number of records that stay.
-        superseded: number of records that go because a later record of their key exists.
-        aborted: number of records of aborted transactions, which go.
-        keyless: number of records without a key, which stay.
-        tombstones_dropped: number of tombstones that are the last of their key and go, past their delete horizon.
-        tombstones_kept: number of tombstones that are the last of their key and stay.
+        kept: number of records that are kept.
+        superseded: number of records that are removed because a later record of their key exists.
+        aborted: number of records of aborted transactions, which are removed.
+        keyless: number of records without a key, which are kept.
+        tombstones_dropped: number of removed tombstones: the last of their key, and past their delete horizon.
+        tombstones_kept: number of kept tombstones that are the last of their key.
         unstamped: number of tombstones that are the last of their key in batches without a delete horizon; the chosen
             horizon decides on them.
         unstamped_bytes: uncompressed bytes of the tombstones counted by ``unstamped``.
         stamp_past: number of tombstones that are the last of their key and past their batch's delete horizon.
         stamp_to_come: number of tombstones that are the last of their key and before their batch's delete horizon.
         stamp_past_bytes: uncompressed bytes of the tombstones counted by ``stamp_past``.
-        held: number of tombstones that are old enough to go, but stay because an older record of their key stays
-            somewhere, or because the log has to end with records.
+        held: number of tombstones that are old enough to be removed, but stay because an older record of their key
+            stays somewhere, or because the log has to end with records.
         rewritten: number of batches that lose some of their records.
         emptied: number of batches that lose all of their records.
     """

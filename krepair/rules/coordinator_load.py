@@ -50,7 +50,7 @@ class LoadStop(NamedTuple):
 
 
 def load_stops(segments: Sequence[SegmentFacts], log_start: int, version: Version) -> Iterator[LoadStop]:
-    """Find all offsets at which the load would hang, ascending. The load hangs at a later one once the first is mended.
+    """Find all offsets at which the load would hang, ascending; each later one after the earlier ones are repaired.
 
     Args:
         segments: all segments of the partition, ascending; the last one is active.
@@ -75,7 +75,7 @@ def load_stops(segments: Sequence[SegmentFacts], log_start: int, version: Versio
 
 
 def keeps_end_of(segments: Sequence[SegmentFacts], cleanable: CleanableRange, policy: MarkerPolicy) -> bool:
-    """Return whether the last batch of the cleanable range stays: always, except in a log that must be loadable.
+    """Return whether the last batch of the cleanable range is kept: always, except in a log that must be loadable.
 
     Args:
         segments: all segments of the partition, ascending.
@@ -90,8 +90,8 @@ def keeps_end_of(segments: Sequence[SegmentFacts], cleanable: CleanableRange, po
 def why_not_loaded(segments: Sequence[SegmentFacts], groups: Sequence[GroupDecision]) -> Skipped | None:
     """Return the reason for skipping a partition whose new segments a coordinator could not load; else None.
 
-    Only a batch with a producer id may stay without records: for its last sequence number, or as a marker. Coordinators
-    write without producer ids, so such a batch is not expected here.
+    Only a batch with a producer id may be kept without records: for its last sequence number, or as a marker.
+    Coordinators write without producer ids, so such a batch is not expected here.
 
     Args:
         segments: all segments of the partition, ascending.

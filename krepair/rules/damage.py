@@ -82,12 +82,12 @@ class DamagedRange(Struct, frozen=True, kw_only=True):
 
     @property
     def partial(self) -> bool:
-        """True if it can only be the rest of a torn write: cut short, or nothing but zeros."""
+        """True if the range can only be the rest of a torn write: cut short, or nothing but zeros."""
         return self.zeros or self.damage in (c.D_TORN, c.D_PAST_END)
 
     @property
     def checksummed(self) -> bool:
-        """True if the batch at its start has a valid checksum, and only its offsets or records are wrong."""
+        """True if the batch at the range's start has a valid checksum, and only its offsets or records are wrong."""
         return self.damage in _ORDERED
 
 
@@ -161,7 +161,7 @@ class Loss(NamedTuple):
             unknown.
         at_most: True if some records are counted by their offsets, so that ``records`` may be too high.
         at_least: True if some bytes allow no estimate, so that ``records`` may be too low.
-        segments: number of whole segments that go.
+        segments: number of whole segments that are removed.
         last_at_most: True if ``last`` is only an upper bound: a v0 or v1 message follows, which may wrap earlier ones.
     """
 
@@ -239,7 +239,7 @@ class Damaged(NamedTuple):
 
     @property
     def harmless(self) -> bool:
-        """True if the bytes may go without consent."""
+        """True if the bytes may be removed without consent."""
         return self.torn or self.padding
 
     @property
@@ -372,9 +372,9 @@ def _why_not_alone(
     following: ValidRange | None,
     behind: _LaterSegments,
 ) -> str:
-    """Return why a range must not be cut out while later batches stay; empty if nothing is against it.
+    """Return the reason why a range must not be cut out while later batches are kept; empty if it may be cut out.
 
-    The records of an aborted transaction must not stay without its marker, since consumers would read them. A
+    The records of an aborted transaction must not be kept without its marker, since consumers would read them. A
     ``.txnindex`` has no checksum: if an entry cannot be true, nobody knows which marker it means. If nothing follows
     the range, the log ends there, as after a broker's truncation.
     """
@@ -461,7 +461,7 @@ def broker_loss(logs: DamagedLogs, number: int, start: int, *, alone: bool = Fal
         logs: logs with damage maps.
         number: index of the segment.
         start: position of the cut.
-        alone: True if later segments stay, as when only this one is recovered for its missing index.
+        alone: True if later segments are kept, as when only this segment is recovered for its missing index.
     """
     return _cut_loss(
         logs, number, start, _NOTHING_BEHIND if alone else _summaries_of_later_segments(logs)[number]

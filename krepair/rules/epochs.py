@@ -5,8 +5,8 @@ removes the first batches of an epoch. So an entry may be right although it has 
 batch, and the log alone cannot restore it. If a batch contradicts an entry, the batch is the proof and the log wins.
 The exception is a compacted log: there the batches that support the entry may have been removed.
 
-Entries below the log start offset stay. A broker moves them up by itself; but on a tiered topic it finds its remote
-segments by them, and deletes remote segments whose epochs all lie before the first entry.
+Entries below the log start offset are kept. A broker moves these entries up by itself. But on a tiered topic it finds
+its remote segments by these entries, and deletes remote segments whose epochs all lie before the first entry.
 
 Source: ``LeaderEpochFileCache`` (2.1, 2.3, 3.9): ``assign``, ``truncateFromEnd``, ``truncateFromStart``;
 ``LogSegment.recover`` (epoch 0 counts from 2.7 on); ``RemoteLogManager.cleanupExpiredRemoteLogSegments`` (3.6, 3.9);
@@ -114,7 +114,7 @@ class EpochDecision(NamedTuple):
 
     @property
     def conflict(self) -> bool:
-        """True if the recorded entry contradicts the log or another line."""
+        """True if the recorded entry contradicts the log or another entry."""
         return self.reason in _CONFLICTS
 
     @property
@@ -229,7 +229,7 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
         at = bisect_left(rising, entry.epoch)
         epoch_start = epoch_starts[at] if at < len(epoch_starts) else None
         if epoch_start is None or epoch_start.epoch != entry.epoch:
-            epoch_start = doubted.get(entry.epoch, epoch_start)  # a line that its batch confirms
+            epoch_start = doubted.get(entry.epoch, epoch_start)  # an entry that its batch confirms
         is_cut = recorded.cut and entry == recorded.entries[-1]
         decision = _judge(entry, epoch_start, log, is_cut=is_cut)
         if decision.start is None:

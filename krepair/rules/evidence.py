@@ -1,12 +1,12 @@
 """Evidence about the other replicas of a partition, and what may therefore be removed from this one.
 
-The first half decides whether transaction markers and tombstones may go. The second half describes which brokers have
-what a plan takes from a log.
+The first half decides whether transaction markers and tombstones may be removed. The second half describes which
+brokers have what a plan takes from a log.
 
-Kafka brings a returning replica up to date by offsets and epochs alone. So a tombstone or a transaction marker may go
-from one replica only if no other replica can later hold the older value, or the data of the transaction, without it. A
-log directory does not show that. ``docs/replicas.md`` explains how replicas diverge, and what each kind of evidence
-rests on.
+Kafka brings a returning replica up to date by offsets and epochs alone. So a tombstone or a transaction marker may be
+removed from one replica only if no other replica can later hold the older value, or the data of the transaction,
+without it. A log directory does not show that. ``docs/replicas.md`` explains how replicas diverge, and what each kind
+of evidence rests on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Kind = Literal["none", "in-sync", "only-replica", "as-broker", "replicas"]
 
 NONE: Final = "none"
 BY_TIME: Final[frozenset[Kind]] = frozenset({"in-sync", "as-broker"})
-"""Kinds of evidence with which nothing younger than ``delete.retention.ms`` goes."""
+"""Kinds of evidence with which nothing younger than ``delete.retention.ms`` is removed."""
 
 _ANY_TIME_MS: Final = 2**63 - 1
 
@@ -49,7 +49,7 @@ class OtherLog(Struct, frozen=True, kw_only=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Reason why transaction markers and tombstones of one partition may go, or stay.
+    """Reason why transaction markers and tombstones of one partition may be removed, or are kept.
 
     Attributes:
         kind: ``none`` (they stay), ``replicas`` (the logs of all other replicas were read), ``in-sync`` (all other
@@ -57,8 +57,8 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
             (by time alone, by consent).
         why: explanation in one line, for the reviewer.
         logs: logs that were read for ``replicas``; ``apply`` needs them again, unchanged.
-        always_bytes: bytes of superseded and aborted records and of retained empty batches, which may go without
-            evidence (reader only).
+        always_bytes: bytes of superseded and aborted records and of retained empty batches, which may be removed
+            without evidence (reader only).
         by_time_bytes: bytes of transaction markers and tombstones up to the horizon ``newest`` (reader only).
         later_bytes: bytes of transaction markers and tombstones that only a later horizon would remove (reader only).
     """
@@ -72,7 +72,7 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def keeps_all(self) -> bool:
-        """True if transaction markers and tombstones stay whatever their age."""
+        """True if transaction markers and tombstones are kept whatever their age."""
         return self.kind == NONE
 
 
@@ -82,12 +82,12 @@ DESCRIBE: Final = Next.by_hand("kafka-topics.sh --bootstrap-server HOST:PORT --d
 
 
 class Way(Struct, frozen=True, tag_field="kind", tag="evidence"):
-    """Option that lets transaction markers and tombstones go.
+    """Option that allows krepair to remove transaction markers and tombstones.
 
     Attributes:
         option: option as the operator types it.
         when: situation in which it is the right option.
-        goes: bytes that may go with it.
+        goes: markers and tombstones that may be removed with the option.
         rests: assumption on which it rests.
     """
 
@@ -124,7 +124,7 @@ WAYS: Final = (
         "your consent",
     ),
 )
-"""Options that let transaction markers and tombstones go, in the order in which to try them."""
+"""Options that allow krepair to remove transaction markers and tombstones, in the order in which to try them."""
 
 
 def latest_horizon_ms(kind: Kind, now_ms: int, delete_retention_ms: int) -> int:
@@ -219,9 +219,9 @@ class CutRange(NamedTuple):
     """Range that a plan removes from one log.
 
     Attributes:
-        part: part of the log. With ``EPOCHS`` no offset goes, only the leader epoch file changes.
-        first: first offset that goes.
-        end: offset after the last one that goes, or ``OPEN``.
+        part: part of the log. With ``EPOCHS`` no offset is removed, only the leader epoch file changes.
+        first: first offset that is removed.
+        end: offset after the last removed one, or ``OPEN``.
     """
 
     part: CutPart
@@ -282,7 +282,7 @@ def _covers(replica: ReplicaColumn, removed: CutRange) -> bool:
 
 
 def describe_loss(folder: str, removed: CutRange, holders: Holders) -> tuple[str, ...]:
-    """Return a plan's sentences about a removed range: what goes, who has it, and who should lead.
+    """Return a plan's sentences about a removed range: its extent, the brokers that have it, and who should lead.
 
     Args:
         folder: name of the partition folder, ``topic-partition``.

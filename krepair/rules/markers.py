@@ -1,9 +1,9 @@
-"""Decisions of marker-only compaction for one partition: which transaction markers and empty batches may go.
+"""Decisions of marker-only compaction for one partition: which transaction markers and empty batches may be removed.
 
 A scan has given each batch a class (``kernels.classes``) by what its own segment shows. This module looks at all
 segments in offset order, and corrects the classes for what crosses segments: transactions, producers that are active at
-the log end, the delete horizon, and the last batch, which must stay. Batches with records never change. Deciding again
-on the result changes nothing more.
+the log end, the delete horizon, and the last batch, which must be kept. Batches with records never change. Deciding
+again on the result changes nothing more.
 
 Source: ``LogCleaner.scala`` (2.2.1: cleanInto, shouldDiscardBatch, CleanedTransactionMetadata) with KAFKA-8351,
 KAFKA-13727, KAFKA-14055 and KAFKA-17076; KIP-534 for delete horizons in batches; see ``docs/rules.md``.
@@ -73,8 +73,8 @@ def reason_of(batch_class: int, *, drop_unstamped: bool, keeps_all: bool = False
 
     Args:
         batch_class: class of the batch, from ``kernels.classes``.
-        drop_unstamped: True if markers without a delete horizon in their batch are old enough to go.
-        keeps_all: True if transaction markers stay whatever their age.
+        drop_unstamped: True if markers without a delete horizon in their batch are old enough to be removed.
+        keeps_all: True if transaction markers are kept whatever their age.
     """
     if keeps_all and batch_class in (c.MARKER_UNSTAMPED, c.MARKER_STAMP_PAST):
         return Reason.MARKER_HELD
@@ -84,7 +84,7 @@ def reason_of(batch_class: int, *, drop_unstamped: bool, keeps_all: bool = False
 
 
 def stays(batch_class: int, *, drop_unstamped: bool, keeps_all: bool = False) -> bool:
-    """Return whether a batch of this class stays in the new log, with or without records."""
+    """Return whether a batch of this class is kept in the new log, with or without records."""
     reason = reason_of(batch_class, drop_unstamped=drop_unstamped, keeps_all=keeps_all)
     return REASONS[reason].verdict is not Verdict.DROP
 
@@ -169,7 +169,7 @@ def decide(
         outcomes, groups, more = _outcomes(corrected, horizon_ms, policy, keeps_end=keeps_end)
         if not more:
             break
-        # Only the lowest one: its marker stays too, perhaps in a later group, which then needs no other batch.
+        # Only the lowest one: its marker is kept too, perhaps in a later group, which then needs no other batch.
         lowest = min(more)
         last_data[lowest] = more[lowest]
     problem = why_not_loaded(segments, groups) if policy.ends_in_records else None
@@ -205,7 +205,7 @@ def _notes(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> tuple[str,
 def _rescan(
     inside: Sequence[SegmentFacts], needs: ProducerNeeds, protected: Int64s | None
 ) -> NeedsRescan | None:
-    """Find the segments whose scans did not know yet that one of their markers must stay; they are scanned again."""
+    """Find the segments whose scans did not know yet that one of their markers must be kept; they are scanned again."""
     known = set() if protected is None else {(int(pid), int(epoch)) for pid, epoch in protected}
     new = [pair for pair in needs.markers.tolist() if (pair[0], pair[1]) not in known]
     if not new:
@@ -230,8 +230,8 @@ def _correct(
 
     Args:
         inside: facts of the segments in the cleanable range.
-        last_data: base offset -> position of an empty data batch that stays because its group has no other batch. The
-            marker of its transaction then stays too, in whatever segment it is.
+        last_data: base offset -> position of an empty data batch that is kept because its group has no other batch. The
+            marker of its transaction is then kept too, in whatever segment the marker is.
     """
     needed = np.full(len(ids), -1, np.int64)
     # By the scan and by the broker's snapshot, two different last batches of one producer may be needed.
@@ -284,7 +284,7 @@ def _keep_leading(segment: _Corrected, rows: Int64s, carried: Bools) -> None:
 
 
 def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> Bools:
-    """Mark the producers whose last data batch is empty but must stay, because the producer is active."""
+    """Mark the producers whose last data batch is empty but must be kept, because the producer is active."""
     last = rows[:, c.P_LAST_DATA_OFFSET]
     wanted: Bools = (
         (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
@@ -379,7 +379,7 @@ def _horizon_result(
     keeps_end: bool,
 ) -> HorizonChoice:
     keeps_all = name == cleanable_ranges.NONE
-    # Which batch must stay as the last of its group depends on what goes, so each choice needs its own outcomes.
+    # Which batch is kept as the last of its group depends on the removed batches, so each choice has its own outcomes.
     outcomes, _, more = _outcomes(
         _copy_all(corrected), horizon_ms, replace(policy, keeps_all=keeps_all), keeps_end=keeps_end
     )
@@ -402,9 +402,9 @@ def _outcomes(
 ) -> tuple[tuple[SourceSegment, ...], tuple[GroupDecision, ...], dict[int, int]]:
     """Compute the outcome of each segment, and the groups of segments that become one.
 
-    The last batch of the cleanable range stays, and one batch of each group that would otherwise have none. Not so if
-    each new segment must end with records: then such a group joins its neighbour. If the batch that stays is an empty
-    data batch, all decisions must be made again, because the marker of its transaction then stays too.
+    The last batch of the cleanable range is kept, and one batch of each group that would otherwise have none. But if
+    each new segment must end with records, such a group joins its neighbour. If the kept batch is an empty data batch,
+    all decisions must be made again, because the marker of its transaction is then kept too.
 
     Returns:
         (outcomes, groups, position of each such empty data batch by base offset).
@@ -518,7 +518,7 @@ def _outcome(segment: _Corrected, times: _Times, policy: MarkerPolicy) -> Source
 
 
 def held_between(policy: MarkerPolicy, first: int, after: int) -> tuple[int, ...]:
-    """Return the offsets, from ``first`` to before ``after``, of the markers that stay for other replicas."""
+    """Return the offsets, from ``first`` to before ``after``, of the markers that are kept for other replicas."""
     start, end = np.searchsorted(policy.held_markers, [first, after])
     return tuple(policy.held_markers[start:end].tolist())
 

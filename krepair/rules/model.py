@@ -74,12 +74,12 @@ class MarkerPolicy:
         loaded_base: base offset of the segment whose producer snapshot the next start loads; -1 if the start loads a
             snapshot at another offset, or none.
         snapshot: producers of that snapshot.
-        keeps_all: True if transaction markers and tombstones stay whatever their age, since nothing is known of other
-            replicas.
+        keeps_all: True if transaction markers and tombstones are kept whatever their age, since nothing is known of
+            other replicas.
         latest_horizon_ms: upper bound of the delete horizon in epoch milliseconds.
         mixed_epochs: True if a partition may change although a transaction has batches of two producer epochs.
-        held_markers: int64[H], ascending offsets of transaction markers that stay because another replica has a batch
-            of their transaction.
+        held_markers: int64[H], ascending offsets of transaction markers that are kept because another replica has a
+            batch of their transaction.
         ends_in_records: True if each new segment has to end with a batch that has records, see
             ``rules.coordinator_load``.
     """
@@ -171,7 +171,7 @@ class PartitionDecision:
         outcomes: outcome of each segment in the cleanable range, ascending.
         groups: new segments, ascending, changed or not.
         active_producers: number of active producers at the log end.
-        kept_last: (base offset, position) of empty data batches that stay as the last of their group.
+        kept_last: (base offset, position) of empty data batches that are kept as the last of their group.
         notes: lines for the reviewer.
     """
 
@@ -188,10 +188,10 @@ class PartitionDecision:
 
 @dataclass(frozen=True)
 class NeedsRescan:
-    """Request to scan segments again, because their scans did not know of markers that must stay.
+    """Request to scan segments again, because their scans did not know of markers that must be kept.
 
     Attributes:
-        protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
+        protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers are kept.
         base_offsets: base offsets of the segments to scan again.
     """
 

@@ -25,13 +25,13 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
     Attributes:
         file_bytes: size of the ``.log``.
         records: number of data records in the ``.log``.
-        kept: number of records that stay.
+        kept: number of records that are kept.
         headers: digest over position and header, without the CRC, of each batch of the compacted stream. The bytes of
             the records are compared with the source instead.
-        superseded: number of records that go because a later record of their key exists.
-        tombstones: number of tombstones that go.
-        aborted: number of records that go because their transaction was aborted.
-        keyless: number of records without a key, which stay.
+        superseded: number of records that are removed because a later record of their key exists.
+        tombstones: number of tombstones that are removed.
+        aborted: number of records that are removed because their transaction was aborted.
+        keyless: number of records without a key, which are kept.
         emptied: number of batches that lose all of their records. The stream keeps only their headers.
         stays: offsets of the last record of each key in the segment, in base64, see ``krepair.formats.offset_set``.
             ``apply`` writes the segment from these offsets, and the proof compares them with the source. Absent if
@@ -52,7 +52,7 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
 
     @property
     def gone(self) -> int:
-        """Number of records that go."""
+        """Number of removed records."""
         return self.superseded + self.tombstones + self.aborted
 
 
@@ -71,18 +71,18 @@ class SourceSegment(Struct, frozen=True, kw_only=True, omit_defaults=True):
         kept_records: number of records in these batches, without markers.
         kept_markers: number of COMMIT and ABORT markers in these batches.
         reasons: tallies by reason, in the order of ``Reason``.
-        drop_unstamped: True if markers without a delete horizon in their batch are old enough to go.
+        drop_unstamped: True if markers without a delete horizon in their batch are old enough to be removed.
         carried_open: ascending ids of producers that have a kept batch of their open transaction in an earlier segment.
-        keep_positions: ascending positions of empty batches that stay for an active producer.
-        protected: ascending pairs (producer id, epoch) whose markers stay.
+        keep_positions: ascending positions of empty batches that are kept for an active producer.
+        protected: ascending pairs (producer id, epoch) whose markers are kept.
         last_position: position of the batch that is kept only because it is the last one, -1 none.
         decisions: digest of the class of every batch, 16 hex digits.
-        aborted_kept: ascending indexes of the entries of the ``.txnindex`` that stay.
-        compacted: what key compaction removes; absent if only markers and empty batches go.
-        keeps_all: True if transaction markers and tombstones stay whatever their age, for other replicas; absent in
+        aborted_kept: ascending indexes of the entries of the ``.txnindex`` that are kept.
+        compacted: what key compaction removes; absent if only markers and empty batches are removed.
+        keeps_all: True if transaction markers and tombstones are kept whatever their age, for other replicas; absent in
             plans of versions that did not consider other replicas.
-        held_markers: ascending offsets of transaction markers that stay because another replica has a batch of their
-            transaction; absent if there are none.
+        held_markers: ascending offsets of transaction markers that are kept because another replica has a batch of
+            their transaction; absent if there are none.
     """
 
     base_offset: int
@@ -106,17 +106,17 @@ class SourceSegment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def keeps(self) -> bool:
-        """True if transaction markers and tombstones stay whatever their age."""
+        """True if transaction markers and tombstones are kept whatever their age."""
         return self.keeps_all is True
 
     @property
     def held(self) -> tuple[int, ...]:
-        """Offsets of transaction markers that stay because another replica has a batch of their transaction."""
+        """Offsets of transaction markers that are kept because another replica has a batch of their transaction."""
         return () if isinstance(self.held_markers, UnsetType) else self.held_markers
 
     @property
     def by_key(self) -> CompactedSource | None:
-        """Removals of key compaction, None if only markers and empty batches go."""
+        """Removals of key compaction, None if only markers and empty batches are removed."""
         return None if isinstance(self.compacted, UnsetType) else self.compacted
 
     @property
@@ -126,7 +126,7 @@ class SourceSegment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def changes(self) -> bool:
-        """True if a record goes, or a batch is removed or emptied."""
+        """True if a record is removed, or a batch is removed or emptied."""
         gone = 0 if self.by_key is None else self.by_key.gone
         return gone > 0 or self.kept_bytes != self.log_bytes
 
@@ -137,8 +137,8 @@ class HorizonChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         name: ``none`` (markers and tombstones stay), ``next-pass``, ``newest``, ``TIME`` or ``unlimited``.
         horizon_ms: delete horizon in epoch milliseconds. Transaction markers in segments with this or an earlier mtime
-            may go.
-        log_bytes_after: bytes of ``.log`` that would be left in the cleanable range.
+            may be removed.
+        log_bytes_after: bytes of ``.log`` that would remain in the cleanable range.
         markers_dropped: number of markers that would be removed.
         chosen: True if the plan uses this choice.
     """
@@ -158,7 +158,7 @@ class TombstoneHorizon(Struct, frozen=True):
         horizon_ms: delete horizon in epoch milliseconds.
         dropped: number of tombstones that would be removed.
         dropped_bytes: uncompressed bytes of these tombstones.
-        kept: number of tombstones that would stay.
+        kept: number of tombstones that would be kept.
         chosen: True if the plan uses this choice.
     """
 
@@ -175,12 +175,12 @@ class KeyCompaction(Struct, frozen=True, kw_only=True):
 
     Attributes:
         records: number of data records in the range.
-        kept: number of records that stay.
-        superseded: number of records that go because a later record of their key exists.
-        tombstones_dropped: number of tombstones that are the last of their key and go, past their delete horizon.
-        tombstones_kept: number of tombstones that are the last of their key and stay.
-        aborted: number of records that go because their transaction was aborted.
-        keyless: number of records without a key. They stay, although a broker's cleaner would remove them.
+        kept: number of records that are kept.
+        superseded: number of records that are removed because a later record of their key exists.
+        tombstones_dropped: number of removed tombstones: the last of their key, and past their delete horizon.
+        tombstones_kept: number of kept tombstones that are the last of their key.
+        aborted: number of records that are removed because their transaction was aborted.
+        keyless: number of records without a key, which are kept although a broker's cleaner would remove them.
         keys: number of different keys.
         rewritten: number of batches that lose some of their records.
         emptied: number of batches that lose all of their records.
@@ -207,5 +207,5 @@ class KeyCompaction(Struct, frozen=True, kw_only=True):
 
     @property
     def gone(self) -> int:
-        """Number of records that go."""
+        """Number of removed records."""
         return self.superseded + self.tombstones_dropped + self.aborted

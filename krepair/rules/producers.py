@@ -1,7 +1,7 @@
-"""Producer state at the log end, and the empty batches and markers that must stay because active producers need them.
+"""Producer state at the log end, and the empty batches and markers to keep because active producers need them.
 
 There are two states: the one that a broker would load (newest valid snapshot, then the batches after it), and the one
-that a full scan of the log gives. A batch stays if one of the two needs it.
+that a full scan of the log gives. A batch is kept if one of the two states needs the batch.
 
 Source: ProducerStateManager (2.2.1), ProducerStateEntry.lastTimestamp and KAFKA-9144 (2.4) for producers known only by
 a marker, Cleaner.cleanInto (2.2.1) for what an active producer needs.
@@ -84,12 +84,12 @@ class ProducerStates(Producers):
 
 @dataclass(frozen=True)
 class ProducerNeeds:
-    """Batches that must stay because active producers need them.
+    """Batches that must be kept because active producers need them.
 
     Attributes:
-        data: int64[N, 2], sorted pairs (producer id, last data offset). The batch at that offset stays, even if it has
-            no records.
-        markers: int64[N, 2], sorted pairs (producer id, epoch). Control batches of that epoch stay.
+        data: int64[N, 2], sorted pairs (producer id, last data offset). The batch at that offset is kept, even if the
+            batch has no records.
+        markers: int64[N, 2], sorted pairs (producer id, epoch). Control batches of that epoch are kept.
         active: number of active producers.
     """
 

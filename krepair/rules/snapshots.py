@@ -1,4 +1,4 @@
-"""Rules of ``--fix snapshots``: which producer snapshots may stay, and the producer state at the log end.
+"""Rules of ``--fix snapshots``: which producer snapshots may be kept, and the producer state at the log end.
 
 The state is computed as a broker computes it: from the newest valid snapshot between log start and log end, and from
 all batches after it. A valid snapshot is always used, because a compacted log may lack batches that it knows.
@@ -32,7 +32,7 @@ _NONE = -1
 
 
 class SnapshotReason(StrEnum):
-    """Reason why a snapshot must not stay."""
+    """Reason why a snapshot must not be kept."""
 
     UNREADABLE = "cannot be read"
     PAST_END = "past the log end"
@@ -60,7 +60,7 @@ class JudgedFiles(NamedTuple):
     """Judgement on the snapshots of a partition.
 
     Attributes:
-        wrong: snapshots that must not stay, with their reasons, ascending.
+        wrong: snapshots that must not be kept, with their reasons, ascending.
         base: newest snapshot that a broker would load, or None.
         at_end: True if ``base`` is at the log end.
     """
@@ -95,7 +95,7 @@ class SnapshotFacts(NamedTuple):
         bases: base offsets of the segments.
         log_start: log start offset of the partition.
         log_end: offset after the last valid batch, -1 if unknown.
-        judged: judgement on which of the snapshots may stay.
+        judged: judgement on which of the snapshots may be kept.
         data: content of the correct snapshot at the log end; None if nothing is wrong.
         producers: number of producers in ``data``.
         open_transactions: number of these producers that have an open transaction.
@@ -120,7 +120,7 @@ class SnapshotFacts(NamedTuple):
 
     @property
     def rewritten(self) -> tuple[StaleTransactions, ...]:
-        """Snapshots with stale open transactions that stay, with these transactions ended."""
+        """Snapshots with stale open transactions that are kept, with these transactions ended."""
         wrong = {file.name for file, _ in self.judged.wrong}
         return tuple(forgotten for forgotten in self.forgotten if forgotten.file.name not in wrong)
 
@@ -143,7 +143,7 @@ class SnapshotFacts(NamedTuple):
 def judge_snapshots(
     files: Sequence[SnapshotFile], bases: Sequence[int], log_start: int, log_end: int
 ) -> JudgedFiles:
-    """Find the snapshots that must not stay.
+    """Find the snapshots that must not be kept.
 
     In the last two segments a snapshot may have any offset, because each clean stop leaves one at the log end. Below
     them, all versions keep only snapshots at the base offset of a segment.

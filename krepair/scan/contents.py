@@ -53,7 +53,7 @@ def read_contents(item: LogItem, tree: Tree) -> tuple[tuple[int, Damage], ...]:
 
 
 class LargeRecordItem(LogItem, frozen=True, kw_only=True):
-    """Item that searches one segment for a record larger than ``most`` bytes."""
+    """Arguments of the task that searches one segment for a record larger than ``most`` bytes."""
 
     most: int
 

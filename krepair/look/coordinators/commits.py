@@ -35,7 +35,7 @@ _EPOCH: Final = 3
 _TXN: Final = (
     4  # of a commit: whether it was part of a transaction; of one that waits: whether it has begun to
 )
-_COMMITS: Final = 5  # records with a value that the row stands for
+_COMMITS: Final = 5  # number of records with a value that the row represents
 _TOMBSTONES: Final = 6
 _COLUMNS: Final = 7
 _VERSION_BYTES: Final = 2

@@ -508,7 +508,7 @@ _LAST_VERSION_OF_COMMITS = b"\x00\x01"
 
 
 class GroupsItem(LogsItem, frozen=True, kw_only=True):
-    """Item that reads the groups of one partition.
+    """Arguments of the task that reads the groups of one partition.
 
     Attributes:
         log_start: log start offset; records below it do not count.

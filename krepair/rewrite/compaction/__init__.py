@@ -1,1 +1,1 @@
-"""Key compaction: which records stay, the new logs, and an independent implementation that verifies them."""
+"""Key compaction: which records are kept, the new logs, and an independent implementation that verifies them."""

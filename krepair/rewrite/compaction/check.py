@@ -415,7 +415,7 @@ class _Group:
                 raise _Mismatch(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
 
     def _records(self, source: _CheckedContent, kept: _CheckedContent | None, where: str) -> None:
-        """Compare the records of one batch; ``kept`` is its content in the result, None if no record stays."""
+        """Compare the records of one batch; ``kept`` is its content in the result, None if no record is kept."""
         state, saved = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
         state[v.C_SOURCE] = state[v.C_RESULT] = 0
         nothing = np.zeros(_SLACK, np.uint8)

@@ -1,8 +1,8 @@
-"""Notes on batches, taken while a log is read for its keys, so that a plan need not read those batches again.
+"""Notes on batches, taken while a log is read for its keys, so that a plan need not read these batches again.
 
-A plan has to know the exact size of each new log. If no record of a batch stays, its header is enough to compute that;
-for an uncompressed batch, its header and the sizes of its records are enough. So both are noted. If batches are small,
-their headers are a large part of the log: then nothing is noted, and the log is read a second time.
+A plan has to know the exact size of each new log. If no record of a batch is kept, its header is enough to compute
+that; for an uncompressed batch, its header and the sizes of its records are enough. So both are noted. If batches are
+small, their headers are a large part of the log: then nothing is noted, and the log is read a second time.
 """
 
 from __future__ import annotations

@@ -32,13 +32,13 @@ class Result(Outcome, frozen=True, kw_only=True):
 
 
 class KeysItem(Struct, frozen=True, kw_only=True):
-    """Item that finds the keys of one segment.
+    """Arguments of the task that finds the keys of one segment.
 
     Attributes:
         size: size of the ``.log`` in bytes.
         aborted: int64[N, 3], aborted transactions that may touch the segment, see ``find_aborted``.
         secret: 16 bytes, key of the hash.
-        rows_inline: largest number of rows in the result; more go to the scratch folder.
+        rows_inline: largest number of rows in the result; if there are more, they are written to the scratch folder.
         scratch: path of the scratch folder, empty if there is none.
         scan: scan to make in the same reading of the log, when aborted transactions are not known yet. If the segment
             then has batches of transactions, the task finds no keys; None for no scan.
@@ -87,16 +87,17 @@ class KeysResult(Result, frozen=True, kw_only=True):
 
 
 class JoinItem(Struct, frozen=True, kw_only=True):
-    """Item that joins the rows of some buckets of one partition: the last offset of each key.
+    """Arguments of the task that joins the rows of some buckets of one partition: the last offset of each key.
 
     Attributes:
         files: rows of all segments.
         first_bucket: first of the joined buckets.
         after_bucket: bucket after the last joined one.
         rows: number of rows in these buckets.
-        offsets_inline: largest number of offsets in the result; more go to the scratch folder.
+        offsets_inline: largest number of offsets in the result; if there are more, they are written to the scratch
+            folder.
         scratch: path of the scratch folder, empty if there is none.
-        elsewhere: rows of records that stay although they are not the last of their key, here or in other replicas,
+        elsewhere: rows of records that are kept although they are not the last of their key, here or in other replicas,
             with the lowest offset of each key, see ``compact_keys.LARGEST``.
         elsewhere_rows: number of those rows in these buckets.
     """
@@ -137,7 +138,7 @@ class JoinResult(Result, frozen=True, kw_only=True):
     Attributes:
         offsets: last offsets of the keys.
         keys: number of keys.
-        held: last offset of each key of which an older record stays elsewhere; a tombstone there must stay too.
+        held: last offset of each key of which an older record stays elsewhere; a tombstone there must be kept too.
     """
 
     offsets: OffsetFile = OffsetFile()
@@ -146,22 +147,22 @@ class JoinResult(Result, frozen=True, kw_only=True):
 
 
 class CompactItem(Struct, frozen=True, kw_only=True):
-    """Item that computes one segment as key compaction leaves it, and scans the result for the rules of markers.
+    """Arguments of the task that computes one compacted segment, and scans the result for the rules of markers.
 
     Attributes:
         next_base: base offset of the following segment.
         size: size of the ``.log`` in bytes.
         now_ms: current time in epoch milliseconds, compared with delete horizons.
         high_watermark: first offset that is not replicated yet, see ``ScanInputs``.
-        protected: sorted (producer id, epoch) whose markers stay.
-        drop_unstamped: True if tombstones without a delete horizon in their batch are old enough to go.
+        protected: sorted (producer id, epoch) whose markers are kept.
+        drop_unstamped: True if tombstones without a delete horizon in their batch are old enough to be removed.
         aborted: int64[N, 3], aborted transactions that may touch the segment, see ``find_aborted``.
         stays: offsets of the last record of each key; they may include those of other segments.
         keyless: True if there are records without a key.
         noted: notes from ``KeysResult``; batches for which they suffice are not read.
-        keeps_all: True if transaction markers and tombstones stay whatever their age.
-        held: offsets of tombstones that stay whatever their age; they may include those of other segments.
-        held_markers: int64[H], ascending offsets of transaction markers that stay for other replicas.
+        keeps_all: True if transaction markers and tombstones are kept whatever their age.
+        held: offsets of tombstones that are kept whatever their age; they may include those of other segments.
+        held_markers: int64[H], ascending offsets of transaction markers that are kept for other replicas.
         source_headers: digest of the log's headers in the plan, if the segment is to be rewritten; else empty.
         most_packed: largest size in bytes of the encoded ``stays`` in the result; 0 if they are not wanted.
     """
@@ -223,7 +224,7 @@ class CheckedSource(Struct, frozen=True, kw_only=True):
     Attributes:
         path: absolute path of the ``.log`` at present.
         size: size of the ``.log`` in bytes.
-        horizon_passed: True if tombstones without a delete horizon in their batch may go.
+        horizon_passed: True if tombstones without a delete horizon in their batch may be removed.
     """
 
     base_offset: int
@@ -233,7 +234,7 @@ class CheckedSource(Struct, frozen=True, kw_only=True):
 
 
 class CheckItem(Struct, frozen=True, kw_only=True):
-    """Item that compares one new segment with its sources.
+    """Arguments of the task that compares one new segment with its sources.
 
     Attributes:
         sources: sources of the group, ascending.
@@ -279,7 +280,7 @@ class CheckResult(Struct, frozen=True, kw_only=True):
 
 
 class CheckJoinItem(Struct, frozen=True, kw_only=True):
-    """Item that judges the keys of some parts of a partition.
+    """Arguments of the task that judges the keys of some parts of a partition.
 
     Attributes:
         rows: rows of all its groups.
@@ -301,7 +302,7 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
 
 
 class CompactStageItem(Struct, frozen=True, kw_only=True):
-    """Item that writes the kept part of one segment into the new ``.log``.
+    """Arguments of the task that writes the kept part of one segment into the new ``.log``.
 
     Attributes:
         compact: item that reads the segment.

@@ -61,10 +61,10 @@ class StayRules:
         offsets: int64[N], offsets of the last record of each key in this segment, ascending.
         aborted: int64[M, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         now_ms: current time in epoch milliseconds, compared with delete horizons.
-        drop_unstamped: True if tombstones without a delete horizon in their batch may go.
+        drop_unstamped: True if tombstones without a delete horizon in their batch may be removed.
         keyless: True if there may be records without a key; they stay.
-        drop_stamped: True if tombstones past their batch's delete horizon may go.
-        held: int64[H], ascending offsets of tombstones that stay whatever their age.
+        drop_stamped: True if tombstones past their batch's delete horizon may be removed.
+        held: int64[H], ascending offsets of tombstones that are kept whatever their age.
     """
 
     offsets: Int64s
@@ -78,7 +78,7 @@ class StayRules:
 
 @dataclass
 class _RecordsLeft:
-    """Records of one batch that stay."""
+    """Kept records of one batch."""
 
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -95,7 +95,7 @@ class CompactedLog:
         read_into: function that fills a buffer from a position of the source and returns the bytes read. It may raise
             ``OSError``.
         file_size: size of the source in bytes; all of it must be valid batches.
-        stay: rules that decide which records stay.
+        stay: rules that decide which records are kept.
         noted: notes on the source. A batch for which they are enough is not read: the stream then has the right number
             of bytes in place of its records, but not the right bytes.
         sums: True to compute the CRC of each new batch.
@@ -148,8 +148,8 @@ class CompactedLog:
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill a buffer with the next bytes of the stream; ``position`` must not be lower than in earlier calls.
 
-        A call returns whole batches, and at most what stays of one source window. The next call means that the caller
-        has examined all of them.
+        A call returns whole batches, and at most the kept part of one source window. The next call means that the
+        caller has examined all of them.
 
         Raises:
             ContentError: a batch of the source cannot be read.
@@ -227,7 +227,7 @@ class CompactedLog:
             raise ContentError(int(state[f.F_POSITION]), "batches up to the end were expected, found none")
 
     def _run(self, position: int, end: int) -> Iterator[Piece]:
-        """Read neighbouring batches together, or one that exceeds the window, and yield what stays of them."""
+        """Read neighbouring batches together, or one that exceeds the window, and yield the kept part of them."""
         yield from self._from_window(self._fill(position, end), position)
         if self._state[f.F_PLACE] != end - position:
             text = "batches of the sizes that they had in the first reading were expected, found others"
@@ -237,7 +237,7 @@ class CompactedLog:
         return fill(self._read_into, self._window.data, position, end)
 
     def _from_window(self, filled: int, position: int) -> Iterator[Piece]:
-        """Yield what stays of the batches at the start of the window; ``F_PLACE`` is the position after them."""
+        """Yield the kept part of the batches at the start of the window; ``F_PLACE`` is the position after them."""
         state = self._state
         state[f.F_PLACE] = state[f.F_NEXT] = state[f.F_READY] = self._noted = 0
         status = k.OUTPUT_FULL
@@ -272,7 +272,7 @@ class CompactedLog:
         raise ContentError(here, record_problem(status))
 
     def _one(self, filled: int, position: int) -> Iterator[Piece]:
-        """Yield what stays of a batch that is compressed, or exceeds the window."""
+        """Yield the kept part of a batch that is compressed, or exceeds the window."""
         window, place = self._window, int(self._state[f.F_PLACE])
         front = batch_front(window.data, place)
         assert front is not None  # a kernel has found it
@@ -292,7 +292,7 @@ class CompactedLog:
 
     # -- compressed batches, many at a time ---------------------------------------------------------
     def _prepare(self, filled: int) -> None:
-        """Compute what stays of the window's next compressed batches, many in one call of the kernel."""
+        """Compute the kept part of the window's next compressed batches, many in one call of the kernel."""
         state, stay, packed = self._state, self._stay, self._packed
         first = int(state[f.F_READY])
         if first == self._noted:
@@ -309,7 +309,7 @@ class CompactedLog:
         state[f.F_READY] = after
 
     def _filter(self, first: int, after: int) -> int:
-        """Copy the records that stay from decompressed batches, and compress them; return the row after the last."""
+        """Copy the kept records from decompressed batches, and compress them; return the row after the last one."""
         if len(self._kept) < len(self._unpacked.bytes):
             self._kept = np.empty(len(self._unpacked.bytes), np.uint8)
         after = filter_packed(
@@ -397,7 +397,7 @@ class CompactedLog:
         tallies: Int64s,
         hold: int,
     ) -> Iterator[bytes]:
-        """Yield the compressed records that stay; after ``hold`` bytes only compute their size and CRC."""
+        """Yield the kept records, compressed; after ``hold`` bytes only compute their size and CRC."""
         state = self._state
         state[f.F_LAST_OFFSET] = header.base_offset - 1
         state[f.F_KEPT] = 0

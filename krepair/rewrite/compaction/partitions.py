@@ -57,7 +57,7 @@ from krepair.rules.model import MarkerPolicy, NeedsRescan, PartitionDecision, Se
 from krepair.rules.outcome import TombstoneHorizon
 
 _INLINE_BYTES: Final = 64 << 20
-"""Bytes of rows that all results of a run together may hold in memory; more go to the scratch folder."""
+"""Bytes of rows that all results of a run together may hold in memory; more are written to the scratch folder."""
 _ROWS_INLINE_AT_LEAST: Final = 1 << 10
 _JOIN_ROWS: Final = 1 << 21
 """Approximate number of rows that one task joins."""
@@ -96,7 +96,7 @@ class Prepared:
         aborted: int64[N, 3], aborted transactions.
         stays: offsets of the last record of each key.
         held: offsets in ``stays`` of keys that have an older record that stays, here or in another replica. If the
-            record at such an offset is a tombstone, it must stay.
+            record at such an offset is a tombstone, it must be kept.
         found: keys of each segment, by base offset.
         keys: number of distinct keys.
         keyless: number of records without a key, by base offset.
@@ -130,7 +130,7 @@ class Prepared:
 
     @property
     def follows_from_keys(self) -> bool:
-        """True if only keys decide which records stay: no transactions, no other replicas."""
+        """True if only keys decide which records are kept: no transactions, no other replicas."""
         return (
             self.compaction_range is not None
             and not self.compaction_range.transactions
@@ -529,7 +529,7 @@ def _compaction(deciding: _Deciding, decision: PartitionDecision) -> Compaction:
 
 
 def _with_stays(deciding: _Deciding, sources: dict[int, CompactedSource]) -> dict[int, CompactedSource]:
-    """Add the encoded offsets that stay, if those of all segments fit, and only keys decide which records stay."""
+    """Add the encoded offsets of the kept records, if they fit for all segments and only keys decide what is kept."""
     packed = {base: deciding.results[base].stays for base in sources}
     if None in packed.values() or not deciding.prepared.follows_from_keys:
         return sources

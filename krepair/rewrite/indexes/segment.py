@@ -48,7 +48,7 @@ SUFFIXES = (INDEX, TIME_INDEX)
 
 
 class InspectItem(Struct, frozen=True, kw_only=True):
-    """Item that examines the offset and the time index of one segment.
+    """Arguments of the task that examines the offset and the time index of one segment.
 
     Attributes:
         log_bytes: size in bytes of the ``.log`` as listed.
@@ -325,7 +325,7 @@ class InspectionBesideScan:
 
 
 class RepairItem(Struct, frozen=True, kw_only=True):
-    """Item that rebuilds one index file.
+    """Arguments of the task that rebuilds one index file.
 
     Attributes:
         log_bytes: size of the ``.log`` in bytes.
@@ -604,7 +604,7 @@ def _read_replaced(item: RepairItem, tree: Tree) -> tuple[bytes, str]:
 
 
 class InspectSwapItem(Struct, frozen=True, kw_only=True):
-    """Item that scans one segment and examines its indexes in the same reading.
+    """Arguments of the task that scans one segment and examines its indexes in the same reading.
 
     Attributes:
         inspect: examination of the offset and time index.

@@ -122,7 +122,7 @@ def replayed(
 
 
 class TxnItem(LogsItem, frozen=True, kw_only=True):
-    """Item that compares a partition's transaction indexes with its log, of which it needs all segments.
+    """Arguments of the task that compares a partition's transaction indexes with all segments of its log.
 
     Attributes:
         present: base offsets of the segments that have a ``.txnindex``.
@@ -237,7 +237,7 @@ def judged(
     * An entry for an ABORT marker without data (its first offset is the marker's own) hides nothing. Brokers up to 2.7
       write it, later ones do not, so its absence is no error.
     * An entry of a transaction that began below the log start offset keeps its first offset, which the log no longer
-      shows. If another transaction was open from below it, the entry keeps its last stable offset, too.
+      shows. If another transaction was open from below it, the entry keeps its last stable offset too.
     * In a compacted log an entry for the right marker stays if a broker may have written it, see ``_may_be_right``.
     * An ABORT marker without an entry before a marker with one had no data, since brokers write entries in order. If a
       COMMIT marker may be gone before it, it gets an entry that hides nothing.

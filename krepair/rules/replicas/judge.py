@@ -547,7 +547,7 @@ def _merge_same_kind(disagreements: Iterable[m.Disagreement]) -> list[m.Disagree
 
 
 def _harmless_differences(group: ReplicaGroup) -> Iterator[m.Harmless]:
-    """Yield the differences that healthy replicas may have, too."""
+    """Yield the differences that healthy replicas may have too."""
     read = [replica for replica in group.replicas if not replica.failure]
     if len(read) < 2:
         return
@@ -776,7 +776,7 @@ def _has_batches_of(other: Replica, row: Int64s) -> bool:
 def _earlier_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
     """Find aborted transactions that begin earlier here than on others: a marker between the starts never arrived here.
 
-    A later start alone proves nothing: an index that is built from a cleaned log begins later, too. A witness is a
+    A later start alone proves nothing: an index that is built from a cleaned log begins later too. A witness is a
     replica with a later start whose own cleaner has passed my start. If my transaction has two producer epochs, one
     witness is enough. Otherwise at least two other replicas must have the ABORT in their index, and all of them must be
     witnesses that still have data at their start, which their cleaner has not passed.

@@ -123,7 +123,7 @@ class DamagedOffsets(Struct, frozen=True, kw_only=True):
 
     Attributes:
         first: first offset that the part may hold.
-        last: last offset that the part may hold; -1 if the part reaches to the end of the log.
+        last: last offset that the part may hold; -1 if the part extends to the end of the log.
         tail: True if no valid batch follows in the last segment; a broker's recovery cuts such a part.
         text: file, position, and what was expected and found.
     """
