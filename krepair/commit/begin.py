@@ -1,7 +1,7 @@
-"""Begin a change: check its files once more, and record what the change needs to be resumed.
+"""Begin a change: check the files of the change again, and record what a later run needs to resume it.
 
-Right before each change, the files of the partition are compared with the plan. Before a change is undone, krepair
-checks that no broker has written to the log since.
+Right before each change, krepair compares the partition's files with the plan. Before krepair undoes a change, it
+checks that no broker has written to the log since the change.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def executor_of(intent: Intent) -> Executor:
 
 
 class StagedGroup(NamedTuple):
-    """Evidence of a rewritten group's staged files, used until these files are read for the last time.
+    """Evidence that the staged files of a rewritten group are unchanged, used until their last reading.
 
     Attributes:
         parts: part of the new ``.log`` that comes from each source, see ``krepair.checks.parts``.
-        made: name -> 32 hex digits over the bytes of each new index.
+        made: digest of each new index, 32 hex digits, by file name.
     """
 
     parts: tuple[tuple[int, int], ...] = ()
@@ -81,7 +81,7 @@ class Target:
         folder: folder of the partition.
         partition: part of the plan for this partition.
         order: order of a swap's renames.
-        staged: change id -> evidence of a rewritten group's staged files.
+        staged: evidence of rewritten groups' staged files, by change id.
     """
 
     folder: PartitionFolder
@@ -96,17 +96,17 @@ class Target:
 
 
 def are_together(change: Change) -> bool:
-    """Return whether a change shares its syncs with neighbouring changes; a rewrite of segments never does.
+    """Return whether a change shares its syncs with neighbouring changes; rewritten segments never share them.
 
-    Each of the changes is still committed by itself.
+    Every change still has its own commit.
     """
     return not change.segments and change.has_originals
 
 
 def check_before(target: Target, changes: Sequence[Change]) -> None:
-    """Check that changes that are carried out together are not stale.
+    """Check that the files of changes that are carried out together are still as planned.
 
-    To be called before any of their files is staged.
+    Call this before any file of these changes is staged.
 
     Raises:
         StalePlanError: a file changed, appeared or disappeared since the plan was made; the message names it.
@@ -148,12 +148,12 @@ def check_not_written_since(
 
 
 def begin(target: Target, change: Change) -> Intent:
-    """Check the originals and the staged files of a change; return its intent.
+    """Check the originals and the staged files of a change; return its intent record.
 
     Raises:
         StalePlanError: a file changed, appeared or disappeared since the plan was made; the message names it.
-        RefusedError: a staged file is missing or is not the plan's; or the change cannot be made to these files.
-        VerifyFailedError: a staged file holds other bytes than krepair wrote.
+        RefusedError: a staged file is missing or differs from the plan, or the change does not fit these files.
+        VerifyFailedError: the bytes of a staged file differ from those that krepair wrote.
         OSError: a file could not be read.
     """
     match change:
@@ -178,7 +178,7 @@ def begin(target: Target, change: Change) -> Intent:
 
 
 def _files(target: Target, change: Change) -> Intent:
-    """Return the intent for whole files, or for a log that loses bytes; the ``.log`` is first, though staged last."""
+    """Return the intent record for whole files or a log that loses bytes; the ``.log`` is first, though staged last."""
     folder, files = target.folder, change.files
     files = files if files[0].name.endswith(LOG) else files[::-1]
     olds = [_original_to_replace(target, file) for file in files]
@@ -211,7 +211,7 @@ def _without_none(*states: FileState | None) -> tuple[FileState, ...]:
 
 
 def _group(target: Target, change: RewriteSegments) -> Intent:
-    """Check the sources and the staged files of a rewritten group; return its intent."""
+    """Check the sources and the staged files of a rewritten group; return the group's intent record."""
     folder, staged = target.folder, target.staged.get(change.change_id, StagedGroup())
     originals = check_fresh(folder, target.partition, change)
     log, *indexes = check_staged(folder, change, staged.made)
@@ -228,7 +228,7 @@ def _group(target: Target, change: RewriteSegments) -> Intent:
 
 
 def _swap(target: Target, change: CompleteSwap) -> Intent:
-    """Check every file of a broker's pending swap; return the intent of its completion."""
+    """Check every file of a broker's pending swap; return the intent record of the swap's completion."""
     folder, planned = target.folder, target.planned
     log = segment_name(change.base_offset, ".log")
     pending = unchanged(folder, planned, log + SWAP)
@@ -254,7 +254,7 @@ def _swap(target: Target, change: CompleteSwap) -> Intent:
 def _check_others(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap
 ) -> None:
-    """Check that the plan knows every pending swap in the folder, and every segment that this swap may replace."""
+    """Check that the plan lists every pending swap in the folder, and every segment that this swap may replace."""
     for text in folder.file_names():
         name = parse_file_name(text)
         if name.state is NameState.CLEANED and (name.base_offset or 0) <= change.base_offset:
@@ -267,7 +267,7 @@ def _check_others(
 
 
 def _lines(target: Target, change: ChangeLines) -> Intent:
-    """Check that the staged checkpoint differs from the current one by the planned entries alone; return the intent."""
+    """Check that only the planned entries of the checkpoint change; return the intent record."""
     folder, path = target.folder, target.folder.at(change.name)
     original, staged = folder.state(change.name), folder.state(folder.names.stage(change.name))
     if original is None and change.size_before >= 0:
@@ -302,10 +302,10 @@ def _lines(target: Target, change: ChangeLines) -> Intent:
 def check_fresh(
     folder: PartitionFolder, partition: PartitionPlan, change: RewriteSegments
 ) -> tuple[FileState, ...]:
-    """Check every file that a group replaces, and the logs behind the group.
+    """Check every file that a group replaces, and the logs with higher base offsets.
 
-    The active segment may have grown, because a broker appends only there. The caller has to determine again what
-    depends on the active segment: open transactions, producers, the high watermark, and the order of commit.
+    The active segment may have grown, because a broker appends only there. The caller must recompute everything that
+    depends on the active segment: open transactions, producers, high watermark, and order of commit.
 
     Returns:
         The originals: files that the group replaces, and producer snapshots that it removes.
@@ -320,8 +320,8 @@ def check_fresh(
     _check_logs_behind(folder, partition, planned, present, change)
     names = [segment_name(s.base_offset, e) for s in change.sources for e in SEGMENT_SUFFIXES]
     states = [unchanged(folder, planned, name) for name in [*names, *change.removes_snapshots]]
-    # A log with a digest in the plan is valid throughout: that digest and the batches' CRCs prove its content, so it is
-    # not read again.
+    # A log whose digest is in the plan is valid to its end. That digest and the CRCs of the batches prove the log's
+    # content, so the log is not read again.
     return tuple(
         state
         if state.name.endswith(LOG) and planned[state.name].digest
@@ -332,13 +332,13 @@ def check_fresh(
 
 
 def _may_wait(target: Target) -> Collection[str]:
-    """Return the swaps that the plan removes, and each ``.cleaned`` that it knows: a start deletes these unread."""
+    """Return the swaps that the plan removes, and the ``.cleaned`` files in the plan: a start deletes both unread."""
     cleaned = (name for name in target.planned if parse_file_name(name).state is NameState.CLEANED)
     return names_removed(target.partition.changes).union(cleaned)
 
 
 def _check_no_swap(folder: PartitionFolder, may_wait: Collection[str] = ()) -> list[FileName]:
-    """Check that no swap is pending except those that may wait; return the names of the folder's files."""
+    """Check that no swap is pending except those in ``may_wait``; return the names of the folder's files."""
     present = [parse_file_name(name) for name in folder.file_names()]
     for name in present:
         if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in may_wait:
@@ -374,14 +374,14 @@ def _check_logs_behind(
             name == active
             and grown(folder, planned[name]) is not None
             and base_offset
-            not in bases_touched(partition.changes)  # last, because it walks through all changes
+            not in bases_touched(partition.changes)  # last, because this call visits all changes
         )
         if not may_have_grown and not _is_result_of_change(folder, partition, name):
             unchanged(folder, planned, name)
 
 
 def _is_result_of_change(folder: PartitionFolder, partition: PartitionPlan, name: str) -> bool:
-    """Return whether another change of the plan made this log; such a change is carried out before groups are."""
+    """Return whether another change of the plan made this log; such changes are carried out before groups."""
     current = folder.state(name)
     return any(
         file.name == name
@@ -401,7 +401,7 @@ def grown(folder: PartitionFolder, planned: FileFingerprint) -> FileState | None
 
 
 def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
-    """Check that a file has the planned size and time; return its state, or None if neither plan nor folder has it.
+    """Check that a file has the planned size and time; return its state, or None if plan and folder both lack the file.
 
     Raises:
         StalePlanError: the file changed, appeared or disappeared since the plan was made; the message names it.
@@ -425,7 +425,7 @@ def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], n
 def unchanged_with_digest(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str
 ) -> FileState | None:
-    """Check that a file is the planned one, as ``unchanged`` does; return its state with a digest of the content."""
+    """Check a file as ``unchanged`` does; return its state with a digest of its content."""
     state = unchanged(folder, planned, name)
     return None if state is None else folder.digested(name, state)
 
@@ -433,15 +433,15 @@ def unchanged_with_digest(
 def check_staged(
     folder: PartitionFolder, change: RewriteSegments, made: Mapping[str, str] | None = None
 ) -> tuple[FileState, ...]:
-    """Check that the staged files of a group are those of the plan; return their states, the log first.
+    """Check that the staged files of a group match the plan; return their states, the log first.
 
     Args:
         change: rewritten group.
-        made: name -> digest of each staged index; the log was read when it was verified.
+        made: digest of each staged index, by name; the log needs none, because it was read when it was verified.
 
     Raises:
         RefusedError: the log is missing or empty, or has another size or modification time.
-        VerifyFailedError: an index has other bytes than krepair wrote.
+        VerifyFailedError: the bytes of an index differ from those that krepair wrote.
     """
     staged = [
         state if extension == LOG else folder.digested(path, state)
@@ -475,7 +475,7 @@ def check_staged(
 def add_missing_digests(
     folder: PartitionFolder, originals: Sequence[FileState], log: FileState, path: str
 ) -> tuple[tuple[FileState, ...], FileState]:
-    """Add digests to a replaced and a new log of one name, size and time: only their content differs.
+    """Add digests to an old and a new log that agree in name, size and time and so differ only in content.
 
     Args:
         log: state of the new log, with its final name.
@@ -502,7 +502,7 @@ def staged_file(folder: PartitionFolder, name: str, size: int, digest: str) -> F
 
     Raises:
         RefusedError: the file is missing, or has another size.
-        VerifyFailedError: the file has other bytes than krepair wrote.
+        VerifyFailedError: the bytes of the file differ from those that krepair wrote.
     """
     path = folder.names.stage(name)
     staged = folder.state(path)

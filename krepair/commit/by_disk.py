@@ -1,7 +1,7 @@
-"""Judge a change without a journal: whether it was made, and which files krepair may replace.
+"""Judge a change without a journal: whether the change was made, and which files krepair may replace.
 
-A change lists its files with their planned states (``OneChange.files``). This module compares the folder with that
-list.
+A change lists its files with their planned states (``OneChange.files``). This module compares that list with the
+folder.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from krepair.rules.changed_entries import entries_in, entries_left, has_new_entr
 
 LARGEST_BYTES: Final = 1 << 28
 NO_LINES: Final = b"0\n0\n"
-"""Content that a missing checkpoint is taken to have."""
+"""Content of an empty checkpoint, assumed for a missing file."""
 
 
 def telling(change: Change) -> list[FileChange]:
-    """Return the files that show, without a journal, whether a change was made; at least one."""
+    """Return the files that show, without a journal, whether a change was made; there is at least one."""
     return [file for file in change.files if file.tells]
 
 
 def is_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change) -> bool:
-    """Return whether every file that shows a change is still as it was when the plan was made.
+    """Return whether every file that shows a change is still as the plan recorded it.
 
-    A rebuilt file may have the old one's size and time. Then its content decides; for a log, the digest of its batches.
+    A rebuilt file may have the size and time of the old file. Then the file's content decides; for a log, the digest of
+    its batches.
 
     Raises:
         OSError: a file could not be read.
@@ -70,7 +71,7 @@ def is_log_of_plan(
     made: Mapping[str, FileChange],
     name: str,
 ) -> bool:
-    """Return whether a log is the planned one, or the one into which the plan changes it; see ``logs_made``.
+    """Return whether a log has its planned old state or its planned new state (``logs_made``).
 
     Raises:
         OSError: the log could not be read.
@@ -97,7 +98,7 @@ def is_made(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], cha
 def _becomes(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], file: FileChange, path: str
 ) -> bool:
-    """Return whether a path holds the new file: by digest if the plan has one, else by size and time."""
+    """Return whether a path holds the new file, judged by digest if the plan has one, else by size and time."""
     current = folder.state(path)
     if current is None or file.goes:
         return current is None and file.goes
@@ -114,7 +115,7 @@ def _becomes(
 def names_by_hand(change: Change, planned: Mapping[str, FileFingerprint]) -> list[str]:
     """Return every name in the partition folder that an original or a new file of a change can have.
 
-    Two logs are not listed: one that is cut in place, and one that a broker's swap becomes.
+    Two kinds of logs are not listed: a log that is cut in place, and the log that a broker's swap becomes.
     """
     if not change.in_order:
         return [file.name for file in change.files if file.how != "cut"]
@@ -129,7 +130,7 @@ def names_by_hand(change: Change, planned: Mapping[str, FileFingerprint]) -> lis
 def may_be_replaced(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change, name: str
 ) -> bool:
-    """Return whether the file of this name may be replaced: the change made it, or a broker can rebuild it.
+    """Return whether a file may be replaced, because the change made this file or a broker can rebuild it.
 
     Raises:
         OSError: the file cannot be read.
@@ -176,7 +177,7 @@ def _data(folder: PartitionFolder, change: ChangeLines) -> bytes | None:
 
 
 def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
-    """Return the bytes of a checkpoint, or those of an empty one if the plan expects no file and there is none.
+    """Return the bytes of a checkpoint; those of an empty checkpoint if no file exists and the plan expects none.
 
     Raises:
         OSError: the file cannot be read.
@@ -187,9 +188,9 @@ def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
 
 
 def has_more(folder: PartitionFolder, change: Change, intent: Intent) -> bool:
-    """Return whether a committed change left entries unchanged that another run may change.
+    """Return whether a committed change left entries of a checkpoint for a later run.
 
-    False if another program has written the file since.
+    The result is False if another program has written the file since the change.
 
     Raises:
         OSError: a file could not be read.

@@ -24,7 +24,7 @@ NOT_PUT_BACK: Final = "The clean-shutdown marker was not put back"
 
 
 def failed_whole(folder: str, why: str, code: ExitCode, *, next_command: Next = NOTHING) -> ChangeResult:
-    """Return the result of a partition that failed as a whole."""
+    """Return the result for a partition that failed as a whole."""
     return ChangeResult(
         change_id=folder,
         partition=folder,
@@ -36,7 +36,7 @@ def failed_whole(folder: str, why: str, code: ExitCode, *, next_command: Next = 
 
 
 def failed_partition(target: PartitionPlan, error: KrepairError | OSError) -> ChangeResult:
-    """Return the result of a partition that an error stopped before anything was changed."""
+    """Return the result for a partition in which an error occurred before anything was changed."""
     if isinstance(error, KrepairError):
         return failed(target.folder, error)
     code = ExitCode.UNWRITABLE if isinstance(error, WritingError) else ExitCode.REFUSED
@@ -57,7 +57,7 @@ class Measured:
         self._before = taken_below(self._holders.values(), self._tree)
 
     def told_in(self, report: ApplyReport) -> ApplyReport:
-        """Return the report with each partition's freed bytes (negative: used) in its first result."""
+        """Return the report with the bytes freed in each partition (negative: used) in the partition's first result."""
         now = taken_below(self._before, self._tree)
         freed = {path: before - now[path] for path, before in self._before.items()}
         results = []
@@ -80,10 +80,10 @@ def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_rolled_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyReport:
-    """Add what this run rolled back to a report whose exit code would deny any change.
+    """Add what this run rolled back to a report whose exit code would otherwise promise that nothing changed.
 
-    Several exit codes promise that nothing was changed. The report's exit code differs once it names what was rolled
-    back.
+    Several exit codes promise that nothing was changed. The report gets a different exit code as soon as it names a
+    rollback.
     """
     if not taken_back or report.exit_code in _MAY_HAVE_CHANGED:
         return report
@@ -92,11 +92,11 @@ def with_rolled_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyRep
 
 
 def with_completed(results: Sequence[ChangeResult], completed: Sequence[ChangeResult]) -> list[ChangeResult]:
-    """Add results of changes that were finished before the rest of their partition was refused.
+    """Add the results of changes that were finished before krepair refused the rest of their partition.
 
-    A refusal changes nothing, so it is reported for the partition as a whole: the change that it names may be one that
-    was just finished. After any other failure the originals of a finished change may be back, so its success is not
-    reported.
+    A refusal changes nothing, so the report states the refusal for the partition as a whole: the change that the
+    refusal names may be one that was just finished. After any other failure the originals of a finished change may have
+    been restored, so the success of that change is not reported.
     """
     done = {result.change_id for result in completed}
     refusals = (ExitCode.REFUSED, ExitCode.STALE_PLAN)

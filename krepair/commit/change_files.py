@@ -1,20 +1,21 @@
 """Replace, add and remove whole files: indexes, checkpoints, a withdrawn segment, a new segment at the log end.
 
-All originals are linked into ``keep/``, which is synced. Then each file gets its new name or is removed, and the
-partition folder is synced. A new file is renamed straight out of the work folder. So at every instant the old file or
-the new one is there, whole, and never under a name that makes a broker delete the file. A link is enough even for a
-damaged file, since nothing opens the file once its name is gone. Undo renames the kept originals over the new files.
+First all originals are linked into ``keep/``, and ``keep/`` is synced. Then each new file is renamed directly from the
+work folder to its final name, or the original is removed, and the partition folder is synced. So at every instant
+either the complete old file or the complete new file exists, and never under a name that makes a broker delete the
+file. A link is enough even for a damaged file, because nothing opens the file after its original name is removed. Undo
+renames the backups over the new files.
 
 The first file of a change is the leading one; if the change has a ``.log``, the ``.log`` leads. The leading file is
-added last and removed first (``steps.swap_files``), so it shows whether the change is committed. A withdrawn segment is
-out as soon as its log has no name: a broker deletes an index without a log, but the link in ``keep/`` stays. A new
-empty segment at the log end is harmless in every intermediate state: a broker recovers a segment without bytes. Undo
-removes the new segment only while all its files are empty: a broker that ran has extended the indexes, or written to
-the log.
+added last and removed first (``steps.swap_files``), so the leading file shows whether the change is committed. A
+segment is withdrawn as soon as its log is removed from the partition folder: a broker then deletes the indexes, but the
+links in ``keep/`` remain. A new empty segment at the log end is harmless in every intermediate state, because a broker
+can recover a segment without bytes. Undo removes the new segment only while all its files are empty: if a broker has
+run, the broker has extended the indexes or written to the log.
 
-Changes of one file each are independent of each other, so all of them in a partition share two syncs: all originals are
-linked, ``keep/`` is synced, all new files are renamed, the partition folder is synced. A power cut in between leaves a
-mixture of old and new files, and each mixture is correct.
+Changes of single files are independent of each other, so all such changes in a partition share two syncs: all originals
+are linked, ``keep/`` is synced, all new files are renamed, the partition folder is synced. A power cut in between
+leaves a mixture of old and new files, and every such mixture is correct.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ from krepair.plan.model import FileFingerprint
 def becomes(intent: Intent) -> tuple[Becomes, ...]:
     """Return the files of a change, the leading one first.
 
-    If the log is krepair's, an index beside it that a broker has rebuilt may be replaced: the kept one is just as good.
-    A file of a new segment that a broker has extended is left to the broker.
+    If krepair wrote the log, an index of that log that a broker has rebuilt may be replaced, because the backup of the
+    index is equally good. A file of a new segment that a broker has extended is left to the broker.
     """
     lead, *others = intent.names
     is_new = lead.endswith(LOG) and intent.old(lead) is None
@@ -69,7 +70,7 @@ def becomes(intent: Intent) -> tuple[Becomes, ...]:
 
 
 def kept_files(folder: PartitionFolder, files: Iterable[Becomes]) -> list[KeptFile]:
-    """Return the backups of all originals that are not in their places."""
+    """Return the backups of all originals that are missing from the partition folder."""
     return [
         KeptFile(folder.names.keep(file.name), file.old)
         for file in files
@@ -78,7 +79,7 @@ def kept_files(folder: PartitionFolder, files: Iterable[Becomes]) -> list[KeptFi
 
 
 def all_at_hand(folder: PartitionFolder, files: Iterable[Becomes]) -> bool:
-    """Return whether every file exists in its place, or where a step takes it from."""
+    """Return whether every file exists, either in its final place or where a step will take the file from."""
     return all(
         any(folder.holds(path, file.new or file.old) for path in _places(folder, file)) for file in files
     )
@@ -168,14 +169,14 @@ class ChangeFiles(Executor):
     # -- forward
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether the new leading file is in place; in a removal, whether the leading file is gone and kept."""
+        """Return whether the new leading file is in place; for a removal, whether only its backup exists."""
         first = becomes(intent)[0]
         if first.new is not None:
             return folder.holds(first.name, first.new)
         return folder.state(first.name) is None and folder.holds(folder.names.keep(first.name), first.old)
 
     def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> ExecutionResult:
-        """Keep the originals of all changes, then swap the files of each; may be repeated.
+        """Keep the originals of all changes, then swap the files of each change; may be repeated.
 
         Raises:
             OSError: a folder could not be synced: none of the changes counts as done.
@@ -195,7 +196,7 @@ class ChangeFiles(Executor):
     # -- back
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an original is in its place; for a new file, whether it is gone, but not its log."""
+        """Return whether an original is in its place; for a new file, whether the file is gone but its log exists."""
         if intent.originals:
             return any(folder.holds(old.name, old) for old in intent.originals)
         lead = intent.names[0]
@@ -205,9 +206,10 @@ class ChangeFiles(Executor):
         return base_offset is None or lead.endswith(LOG) or folder.state(log_name(base_offset)) is not None
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check that no other program wrote the files since, and that a withdrawn segment can be restored whole.
+        """Check that no other program wrote the files since apply, and that a withdrawn segment is restorable.
 
-        If an original is in its place, an undo was begun whose record the journal has lost: it may be resumed.
+        An original in its place shows that an undo was begun whose record the journal has lost; such an undo may be
+        resumed.
         """
         files = becomes(intent)
         alone = files[0] if len(files) == 1 and files[0].foreign == "stops" else None
@@ -221,7 +223,7 @@ class ChangeFiles(Executor):
     def go_back(
         self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
     ) -> ExecutionResult:
-        """Put the originals back; may be repeated, also before any file was changed.
+        """Restore the originals; may be repeated, even before any file was changed.
 
         Raises:
             OSError: a folder could not be synced: none of the changes counts as done.
@@ -260,13 +262,13 @@ def _is_gone_by_others(folder: PartitionFolder, intent: Intent) -> bool:
 
 
 def _is_foreign(folder: PartitionFolder, file: Becomes) -> bool:
-    """Return whether a name has a file that is neither the original nor the new one."""
+    """Return whether a file of this name exists that is neither the original nor the new file."""
     known = (state for state in (file.old, file.new) if state is not None)
     return folder.state(file.name) is not None and not any(folder.holds(file.name, state) for state in known)
 
 
 def _check_segment(folder: PartitionFolder, files: Sequence[Becomes]) -> None:
-    """Check that a withdrawn segment can be restored whole: its name is free, and all its files are kept."""
+    """Check that a withdrawn segment can be restored completely: its names are free and all its files are kept."""
     olds = [file for file in files if file.old is not None] if len(files) > 1 else []
     for file in olds[:1]:
         if _is_foreign(folder, file):
@@ -294,11 +296,12 @@ def check_is_still_its_log(
     planned: Mapping[str, FileFingerprint],
     made: Mapping[str, FileChange],
 ) -> None:
-    """Check, before a withdrawn file is restored, that its log is still the one beside which the file lay.
+    """Check, before a withdrawn file is restored, that the log to which the file belongs is unchanged.
 
-    A broker may have written to the log since. It would then use a restored index, swap or snapshot that does not
-    belong to this log. Records that it fetched at the log end may have the offsets of a withdrawn segment. And a
-    restored ``.cleaned`` would make it delete a later swap, which may hold the only copy of its records.
+    A broker may have written to the log since the file was withdrawn. Then a restored index, swap or snapshot would not
+    match the log, but the broker would use the file. Records that the broker fetched at the log end may have the
+    offsets of a withdrawn segment. And a restored ``.cleaned`` would make the broker delete a later swap, which may
+    hold the only copy of some records.
 
     Args:
         made: planned result for each log that the plan changes, by name.
@@ -308,7 +311,7 @@ def check_is_still_its_log(
     """
     own = parse_file_name(name)
     if folder.state(name) is not None or own.base_offset is None:
-        return  # the file is restored already, or another file has its name: see ``check_undo``
+        return  # already restored, or another file has this name: see ``check_undo``
     if own.state is NameState.CLEANED:
         for swap in map(parse_file_name, folder.file_names()):
             above = swap.base_offset is not None and swap.base_offset >= own.base_offset
@@ -325,7 +328,7 @@ def check_is_still_its_log(
 
 
 def _last_log(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], own: FileName) -> str:
-    """Return the name of the last log; empty if there is none, or for a snapshot up to the last planned log's base."""
+    """Return the name of the last log; empty if no log exists, or for a snapshot up to the last planned log's base."""
     before = max((name for name in planned if name.endswith(LOG)), default="")
     if own.kind is FileKind.SNAPSHOT and (own.base_offset or 0) <= (base_offset_of(before) or 0):
         return ""

@@ -1,4 +1,4 @@
-"""Define the interface of executors, which carry changes out and undo them.
+"""Interface of executors, which carry changes out and undo them.
 
 There are three modules of executors: for whole files that are replaced (``change_files.py``), for logs that lose bytes
 (``mend.py``), and for segments that are swapped and brokers' swaps that are completed (``segments.py``). An executor
@@ -21,8 +21,8 @@ class KeptFile(NamedTuple):
 
     Attributes:
         path: path of the backup, relative to the partition folder.
-        original: state of the file when it was kept.
-        plain: True for bytes that were cut from a log, whose digest is that of ``digest_file``, not ``digest_content``.
+        original: state of the file when krepair kept this file.
+        plain: True for bytes that were cut from a log; their digest comes from ``digest_file``, not ``digest_content``.
     """
 
     path: str
@@ -34,7 +34,7 @@ class ExecutionResult(NamedTuple):
     """Result of carrying out or undoing several changes.
 
     Attributes:
-        done: number of changes, from the first on, that are durably done.
+        done: number of leading changes that are durably done.
         error: error that stopped the next change, or None.
     """
 
@@ -45,10 +45,10 @@ class ExecutionResult(NamedTuple):
 class Executor(ABC):
     """Interface of executors; every call may be repeated after any crash.
 
-    One call may get several changes of whole files that share their syncs; any other change comes alone.
+    One call may receive several changes of whole files that share their syncs; any other change is passed alone.
 
     Attributes:
-        fenced: True if the fence is up during the change.
+        fenced: True if the recovery guard is up during the change.
     """
 
     fenced: ClassVar[bool] = False
@@ -57,7 +57,7 @@ class Executor(ABC):
 
     @abstractmethod
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an interrupted change is committed, or has all that it needs to be committed.
+        """Return whether an interrupted change is committed, or still has every file that the commit needs.
 
         Raises:
             StalePlanError: the change can neither be resumed nor be undone: another program wrote one of its files.
@@ -65,7 +65,7 @@ class Executor(ABC):
 
     @abstractmethod
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether a change has passed its commit; from then on a rollback needs its own ``Undo`` record."""
+        """Return whether a change has passed its commit; after the commit a rollback needs its own ``Undo`` record."""
 
     @abstractmethod
     def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> ExecutionResult:
@@ -80,11 +80,11 @@ class Executor(ABC):
 
     @abstractmethod
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether a committed change has an original in its place, so that an undo of it was begun."""
+        """Return whether an original is in its place, which shows that an undo of the committed change was begun."""
 
     @abstractmethod
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check, before the first step of an undo, that no file was written since and all originals can be restored.
+        """Check, before an undo begins, that no file was written since apply and all originals can be restored.
 
         Args:
             state: ``committed``, ``committing`` (interrupted) or ``undoing`` (undo interrupted).
@@ -100,8 +100,8 @@ class Executor(ABC):
         """Restore every file as it was before the changes, or resume an interrupted undo.
 
         Args:
-            committed: True if the changes have ever passed their commit. If not, an original that is neither in its
-                place nor kept was removed by a broker.
+            committed: True if the changes have ever passed their commit. If False, a broker removed every original that
+                is neither in its place nor kept.
 
         Raises:
             KrepairError, OSError: none of the changes counts as undone.
@@ -111,4 +111,4 @@ class Executor(ABC):
 
     @abstractmethod
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
-        """Return the originals that undo would restore, without those already in their places."""
+        """Return the originals that undo would restore, except those already in their places."""

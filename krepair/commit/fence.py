@@ -1,13 +1,14 @@
-"""Fence of a partition: while it is up, a broker that is started recovers the partition and so rebuilds its indexes.
+"""Recovery guard ("fence") of a partition: while the fence is up, a starting broker recovers the partition's log.
 
-To raise the fence, krepair lowers the partition's recovery point to its first group and moves the clean-shutdown marker
-into the work folder; at the end both are restored. Every intermediate state is safe (see the commit protocol in the
-docs). krepair never writes a new marker. It does not restore the marker if a broker was started in between, because the
-files may then differ from those that the clean stop left.
+The recovery rebuilds the partition's indexes. To raise the fence, krepair lowers the partition's recovery point to the
+base offset of its first group and moves the clean-shutdown file ("marker") into the work folder; at the end krepair
+restores both. Every intermediate state is safe (docs/crash-safety.md). krepair never writes a new marker. If a broker
+was started in between, krepair does not restore the marker, because the files may then differ from those that the clean
+stop left.
 
-A partition that could not be finished keeps its fence while others are changed. So several fences may be up at once, of
-one plan or of several. They share the one marker: it lies in one of the fences and is restored with the last one. Each
-fence restores only its own partition's entry in the recovery points.
+A partition that could not be finished keeps its fence while other partitions are changed. So several fences, of one
+plan or of several plans, may be up at once. All fences share one marker: the marker lies in one of the fences and is
+restored when the last fence is lowered. Each fence restores only its own partition's entry in the recovery points.
 """
 
 from __future__ import annotations
@@ -51,30 +52,30 @@ _SEEN = "seen.json"
 _SEEN_NEW = "seen.json.new"
 _LOG: Final = logging.getLogger(__name__)
 FILES_LOOKED_AT: Final = 300
-"""Number of files of other partitions' active segments that a run checks each time it lowers a fence of its own.
+"""Number of files of other partitions' active segments that a run checks whenever it lowers one of its own fences.
 
-These are the files of 100 partitions; the next time it checks others.
+That is as many files as 100 partitions have; the next check takes other files.
 """
 _ROOT_FILES = frozenset({CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES, REPLICATION_CHECKPOINT})
 _ACTIVE_KINDS = frozenset({FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
 
 Seen = dict[str, tuple[int, int] | None]
-"""Path relative to the log directory -> (size in bytes, mtime in nanoseconds), or None if the file does not exist."""
+"""(size in bytes, mtime in nanoseconds) by path relative to the log directory; None if the file does not exist."""
 
 _DAMAGED: Final[Seen] = {META_PROPERTIES: (-1, -1)}
-"""Value for a list that cannot be read, so that it is unknown whether a broker was started since.
+"""Value for a list of watched files that cannot be read: a broker may have been started since.
 
-krepair then acts as if a broker was started: it restores neither the clean-shutdown marker nor the recovery point.
+krepair then acts as if a broker was started, and restores neither the clean-shutdown marker nor the recovery point.
 """
 
 
 class Point(NamedTuple):
-    """Offset from which a partition is to be recovered.
+    """Lowered recovery point of a partition.
 
     Attributes:
         topic: topic of the partition.
         partition: number of the partition.
-        base_offset: base offset of its first group.
+        base_offset: base offset of the partition's first group.
     """
 
     topic: str
@@ -91,7 +92,8 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
         path: path of the file, for the message.
 
     Returns:
-        The new content, or None if the entry is missing (a broker then starts from 0) or low enough already.
+        The new content, or None if the entry is missing (a broker then recovers from offset 0) or is already low
+            enough.
 
     Raises:
         RefusedError: the file is damaged; a broker that cannot read it does not start.
@@ -110,7 +112,7 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
 
 
 def raised_points(data: bytes, kept: bytes, point: Point, path: str) -> bytes | None:
-    """Return the content of the recovery-point file with the partition's entry as it was before it was lowered.
+    """Return the content of the recovery-point file with the partition's original entry.
 
     Args:
         data: present content of the file.
@@ -119,7 +121,7 @@ def raised_points(data: bytes, kept: bytes, point: Point, path: str) -> bytes | 
         path: path of the file, for the message.
 
     Returns:
-        The new content, or None if the entry is no longer the lowered one.
+        The new content, or None if the entry no longer has the lowered offset.
 
     Raises:
         RefusedError: one of the files is damaged.
@@ -147,12 +149,12 @@ def _entries(data: bytes, path: str) -> tuple[CheckpointEntry, ...]:
 
 
 class Fence:
-    """Fence of one partition; ``put_up`` and ``lift`` may be repeated after a crash at any instant.
+    """Recovery guard of one partition; ``put_up`` and ``lift`` may be repeated after a crash at any instant.
 
     Args:
-        folder: the partition folder; the fence's files lie in its work folder.
+        folder: partition folder, whose work folder holds the fence's files.
         point: offset from which recovery is to begin.
-        watch: fences of the whole log directory; None for a directory without other fences of this run.
+        watch: fences of the whole log directory; None if this run has no other fences in the directory.
     """
 
     def __init__(self, folder: PartitionFolder, point: Point, watch: Watch | None = None) -> None:
@@ -168,10 +170,10 @@ class Fence:
         self._points = f"{self.place}/{RECOVERY_POINT_CHECKPOINT}"
         self._marker = f"{self.place}/{CLEAN_SHUTDOWN}"
         self.keeps_marker_away = False
-        """True if the marker was not restored, because a broker may have been started since it was moved away."""
+        """True if the marker was not restored because a broker may have been started while the fence was up."""
 
     def is_up(self) -> bool:
-        """Return whether the fence is up, or any part of it exists after an interrupted run.
+        """Return whether the fence is up, or an interrupted run left any part of the fence.
 
         Raises:
             OSError: the folder of the fence could not be read.
@@ -179,7 +181,7 @@ class Fence:
         return self._tree.is_folder(self.place)
 
     def put_up(self) -> None:
-        """Lower the recovery point and move the clean-shutdown marker into the fence.
+        """Raise the fence: lower the recovery point and move the clean-shutdown marker into the fence.
 
         Raises:
             RefusedError: the recovery-point file is damaged.
@@ -200,17 +202,19 @@ class Fence:
             seen = msgspec.json.encode(self._watch.seen())
             self._disk.create(f"{self.place}/{_SEEN}", seen, owner=owner)
             self._watch.put_up_here(self.place)
-        # The list of watched files must survive a power cut before any file of the root changes.
+        # Make the list of watched files durable before any file of the root changes: without the list, a later run
+        # could not tell whether a broker was started.
         self._disk.sync_dir(self.place)
         self._lower_points()
         if self._tree.is_there(self._root_marker):
             self._move(self._root_marker, self._marker)
 
     def _make_durable(self, place: str) -> None:
-        """Sync a fence of an earlier run, which may have been killed before it synced all of it.
+        """Sync a fence of an earlier run, because that run may have been killed before it synced every part.
 
         If a power cut destroys the list of watched files, the fence acts as if a broker was started. A fence that holds
-        neither marker nor recovery points may have no list yet, or a part of one: then the list is written here.
+        neither marker nor recovery points may have no list yet, or an incomplete list: then this method writes the
+        list.
         """
         if self._watch.was_put_up_here(place):
             return
@@ -243,10 +247,10 @@ class Fence:
         self._move(new, self._root_points)
 
     def lift(self) -> bool:
-        """Lower the fence: restore recovery point and marker, unless a broker was started since the fence went up.
+        """Lower the fence: restore recovery point and marker, unless a broker was started while the fence was up.
 
         Returns:
-            True if a broker was started in between; then the files of the root stay as they are.
+            True if a broker was started in between; then the files of the root are not changed.
 
         Raises:
             OSError: a call failed; call it again.
@@ -264,7 +268,7 @@ class Fence:
         return started
 
     def forget(self) -> None:
-        """Lower the fence after a broker's start: neither marker nor recovery point is restored."""
+        """Lower the fence after a broker's start, without restoring the marker or the recovery point."""
         self.keeps_marker_away = self.keeps_marker_away or self._tree.is_there(self._marker)
         self._clear()
 
@@ -282,7 +286,7 @@ class Fence:
         try:
             lowered = lowered_points(kept, self._point, self._points)
         except RefusedError:
-            return  # the file was damaged since; a point that stays low only makes the next start slower
+            return  # the file was damaged since; a low point only makes the next start slower
         if root == lowered:
             self._move(self._points, self._root_points)
             return
@@ -297,13 +301,14 @@ class Fence:
         others = [place for place in self._watch.places() if place != self.place]
         if others:
             self._make_durable(others[0])
-        # While another partition is unfinished, the marker goes into its fence: a start must not be a clean one.
+        # While another partition is unfinished, its fence takes the marker: a clean start would trust its half-changed
+        # files.
         self._move(self._marker, f"{others[0]}/{CLEAN_SHUTDOWN}" if others else self._root_marker)
 
     def _clear(self) -> None:
         for name in (CLEAN_SHUTDOWN, _LOWERED, _RAISED, RECOVERY_POINT_CHECKPOINT, _SEEN_NEW):
             self._remove(name)
-        # The list is removed after the sync of the other removals: as long as the marker is here, the list is needed.
+        # Sync the other removals before the list is removed: a fence that still holds the marker needs the list.
         self._disk.sync_dir(self.place)
         self._remove(_SEEN)
         self._disk.remove_dir(self.place)
@@ -321,9 +326,9 @@ class Fence:
 
 
 class Watch:
-    """Fences of a log directory, and the watched files whose changes show that a broker was started.
+    """State of all fences of a log directory, and of the watched files whose changes show that a broker was started.
 
-    One run reads both once, under the log directory's lock, and updates them with its own changes.
+    A run reads fences and files once, under the log directory's lock, and then adds its own changes.
     """
 
     def __init__(self, disk: Disk, log_dir: str) -> None:
@@ -355,11 +360,11 @@ class Watch:
         return any(self._disk.tree.is_there(f"{place}/{CLEAN_SHUTDOWN}") for place in self.places())
 
     def is_up(self, place: str) -> None:
-        """Note that a fence went up."""
+        """Record that a fence was raised."""
         self._places = sorted({*self.places(), place})
 
     def put_up_here(self, place: str) -> None:
-        """Note that this run, not an earlier one, raised a fence."""
+        """Record that this run, not an earlier run, raised a fence."""
         self._put_up_here.add(place)
 
     def was_put_up_here(self, place: str) -> bool:
@@ -369,14 +374,14 @@ class Watch:
     def names_to_look_at(self, place: str, seen: Seen, folder: str) -> list[str]:
         """Return the watched files to check before a fence is lowered.
 
-        For a fence of an earlier run these are all watched files. For a fence of this run they are fewer if there are
-        many: the root's files, those of the partition itself, and some of other partitions, different ones each time.
-        That is enough, because this run holds the lock, which keeps brokers out, and checks the lock before it lowers a
-        fence. To check all files for each partition would take a time that grows with the square of their number.
+        For a fence of an earlier run, all watched files are returned. For a fence of this run the number is limited:
+        the files of the root, those of the partition itself, and some files of other partitions, which differ from call
+        to call. That is enough, because this run holds the lock, which keeps brokers out, and checks the lock before it
+        lowers a fence. Checking all files for every partition would take time quadratic in the number of partitions.
 
         Args:
             place: path of the fence.
-            seen: watched files when the fence went up.
+            seen: states of the watched files when the fence was raised.
             folder: name of the partition folder.
         """
         if place not in self._put_up_here or len(seen) <= FILES_LOOKED_AT:
@@ -388,15 +393,15 @@ class Watch:
         return [*own, *others[start : start + FILES_LOOKED_AT]]
 
     def is_down(self, place: str) -> None:
-        """Note that a fence was taken down."""
+        """Record that a fence was lowered."""
         self._put_up_here.discard(place)
         self._places = [other for other in self.places() if other != place]
 
     def seen(self) -> Seen:
-        """Return the files that every unclean start changes, with the state in which this run found them.
+        """Return the states in which this run found the files that every unclean start changes.
 
-        Only entries that this run itself has changed are read again. Any other change may be a broker's, so a fence
-        that goes up later must compare with the first state.
+        Only files that this run itself has changed are read again. Any other change may be a broker's, so a fence that
+        is raised later must be compared with the first state.
 
         Raises:
             OSError: a folder could not be read.
@@ -419,7 +424,7 @@ class Watch:
         return self._seen
 
     def look_again(self, paths: Iterable[str]) -> None:
-        """Note that krepair itself changed files, so that their folders are read again.
+        """Record that krepair itself changed these files, so that their folders are read again.
 
         Args:
             paths: paths relative to the log directory.
@@ -428,13 +433,13 @@ class Watch:
 
     @contextlib.contextmanager
     def our_own_change(self, paths: Iterable[str]) -> Iterator[None]:
-        """Mark changes of these files as krepair's own while open, so that no fence takes them for a broker's start.
+        """Mark changes of these files as krepair's own while open, so that no fence mistakes them for a broker's start.
 
         Args:
             paths: paths of the files that will change, relative to the log directory.
 
         Raises:
-            OSError: a call failed; then a fence may no longer watch some of these files, which is safe.
+            OSError: a call failed. Then a fence may no longer watch some of these files, which is safe.
         """
         names = frozenset(paths)
         tree = self._disk.tree
@@ -464,9 +469,9 @@ def standing_fences(tree: Tree, log_dir: str) -> list[str]:
     for folder, status in tree.entries(log_dir):
         if not stat.S_ISDIR(status.st_mode) or parse_folder_name(folder).kind is FolderKind.FOREIGN:
             continue
-        with contextlib.suppress(FileNotFoundError):  # deleted with its topic at this moment
+        with contextlib.suppress(FileNotFoundError):  # a broker just deleted the folder with its topic
             names = (name for name in tree.names(f"{log_dir}/{folder}") if plan_id_of(name) is not None)
-            # A link with the name of a work folder is not krepair's.
+            # krepair makes no links with the name of a work folder.
             private = [place for name in names if tree.is_folder(place := f"{log_dir}/{folder}/{name}")]
             fences = (f"{place}/fence" for place in private)
             places += [place for place in fences if tree.is_folder(place)]
@@ -486,7 +491,7 @@ def _write_seen(disk: Disk, place: str, seen: Seen) -> None:
 
 
 def _read_seen(tree: Tree, place: str) -> Seen | None:
-    """Return the watched files of a fence; None if there is no list yet, ``_DAMAGED`` for a damaged list."""
+    """Return the watched files of a fence; None if the list is not written yet, ``_DAMAGED`` for a damaged list."""
     data = tree.read(f"{place}/{_SEEN}", MOST_SEEN_BYTES)
     try:
         return msgspec.json.decode(data, type=Seen) if data is not None else None

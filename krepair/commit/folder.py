@@ -1,4 +1,4 @@
-"""Partition folder for apply and undo: identifies its files, and remembers which folders are to be synced.
+"""Partition folder for apply and undo, which identifies files and records which folders must be synced.
 
 A file is identified by its content (see ``PartitionFolder.holds``), so that krepair can also continue in a copy of the
 directory. Inodes are compared only between two names that exist at the same moment.
@@ -33,14 +33,14 @@ from krepair.next_command import Next
 from krepair.plan.model import FileFingerprint, PartitionPlan, RootPlan
 
 ROOT: Final = "."
-"""Name of the root where otherwise the name of a partition folder is given."""
+"""Name that stands for the root of the log directory where a partition folder's name is expected."""
 _Key = tuple[int, int, int]
 SYNCED_WHEN_OPENED: Final = 5
-"""Number of folders that ``PartitionFolder.sync_all`` syncs in a partition that an earlier run has begun."""
+"""Number of folders that ``PartitionFolder.sync_all`` syncs in a partition begun by an earlier run."""
 
 
 class PartitionFolder:
-    """Partition folder and the plan's work folder in it.
+    """Partition folder, with the plan's work folder inside.
 
     Args:
         folder: name of the partition folder.
@@ -57,18 +57,18 @@ class PartitionFolder:
         self.names = Names(private_folder(plan_id))
         self.private = f"{self.path}/{self.names.private}"
         self.holder = self.path
-        """Partition folder that holds the work folder."""
+        """Path of the partition folder that holds the work folder."""
         self.order: Order | None = None
-        """Order of the renames for the present broker; None: the order in which the change began."""
+        """Order of the renames for the present broker; None for the order in which the change began."""
         self._dirty: set[str] = set()
         self._new: list[str] = []
-        """Folders of a new work folder that is not durable yet, outer ones first."""
+        """Folders of a new work folder that are not durable yet, outer folders first."""
         self._was_made_here = False
         self._has_private_folders = False
         self._digests: dict[_Key, str] = {}
         self._fronts: dict[FileState, str] = {}
         self._verified: set[_Key] = set()
-        """Keys of new files that this run has renamed out of ``stage/``, or has read."""
+        """Keys of new files that this run has renamed out of ``stage/`` or has read."""
 
     def at(self, relative: str) -> str:
         """Return the absolute path of a path in the partition folder."""
@@ -79,7 +79,7 @@ class PartitionFolder:
         return self.at(name).removeprefix(f"{self.log_dir}/")
 
     def state(self, relative: str) -> FileState | None:
-        """Return size and time of a file without its digest; None if the file does not exist.
+        """Return size and time of a file, without a digest; None if the file does not exist.
 
         Raises:
             StalePlanError: something else than a regular file has the name.
@@ -100,7 +100,7 @@ class PartitionFolder:
         return status
 
     def digested(self, relative: str, state: FileState) -> FileState:
-        """Return a state with the digest of the file; each file is read once per run.
+        """Return a state completed by the file's digest; each file is read once per run.
 
         Raises:
             OSError: the file could not be read.
@@ -117,7 +117,7 @@ class PartitionFolder:
         return digest
 
     def _forget(self, relative: str) -> None:
-        """Discard what is remembered about a file that is about to lose this name: another file may get its inode."""
+        """Discard the remembered facts about a file before it loses this name: another file may get the inode."""
         status = self.tree.status(self.at(relative))
         if status is not None:
             self._digests.pop(_key_of(status), None)
@@ -128,7 +128,7 @@ class PartitionFolder:
         return self.tree.file_names(self.path)
 
     def owner(self) -> tuple[int, int]:
-        """Return uid and gid of the partition folder, which krepair gives to everything that it creates there.
+        """Return uid and gid of the partition folder, which krepair gives to every new file in this folder.
 
         Raises:
             StalePlanError: the folder is gone.
@@ -138,14 +138,14 @@ class PartitionFolder:
         return like.st_uid, like.st_gid
 
     def _like(self) -> os.stat_result:
-        """Return the status of the partition folder: krepair's own folders get the same owner and mode."""
+        """Return the status of the partition folder, whose owner and mode krepair's own folders get."""
         like = self.tree.status(self.holder)
         if like is None:
             raise StalePlanError(f"{self.holder}: is gone since the plan was made")
         return like
 
     def journal(self, *, to_write: bool = False) -> Journal:
-        """Read the plan's journal of this folder; return an empty one if there is none.
+        """Read the plan's journal of this folder; return an empty journal if no file exists.
 
         Args:
             to_write: whether records will be appended; a new journal then belongs to the partition folder's owner.
@@ -157,7 +157,7 @@ class PartitionFolder:
         """
         owner = self.owner() if to_write else None
         name = parse_folder_name(self.folder)
-        marked = name.kind in FOLDER_SUFFIXES  # a broker has renamed the folder since
+        marked = name.kind in FOLDER_SUFFIXES  # a broker renamed the folder since
         folder = partition_folder(name.topic, name.partition) if marked else self.folder
         return Journal(self.disk, self.private, self.plan_id, folder, owner)
 
@@ -165,8 +165,8 @@ class PartitionFolder:
         """Create the work folder and its sub-folders where they are missing.
 
         If the work folder exists already, its journal may hold records, so new sub-folders are synced at once. A new
-        work folder is not needed before its first record: ``sync_new`` makes it durable together with its files. Later
-        calls do nothing.
+        work folder need not be durable before its first record: ``sync_new`` makes the folder durable together with its
+        files. Later calls do nothing.
         """
         if self._has_private_folders:
             return
@@ -185,7 +185,7 @@ class PartitionFolder:
         self._has_private_folders = True
 
     def has_private_folders(self) -> bool:
-        """Return whether the work folder exists; the file system is asked only until it does.
+        """Return whether the work folder exists; once the folder was found, the file system is not asked again.
 
         Raises:
             OSError: the folder's status could not be read.
@@ -193,20 +193,20 @@ class PartitionFolder:
         return self._has_private_folders or self.tree.is_folder(self.private)
 
     def was_begun(self) -> bool:
-        """Return whether an earlier run left a work folder; False on an error, which a later step will report."""
+        """Return whether an earlier run left a work folder; False after an error, which a later step will report."""
         with contextlib.suppress(OSError):
             return self.tree.is_folder(self.private)
         return False
 
     @property
     def is_unsynced(self) -> bool:
-        """True if the work folder was made here and is not durable yet: ``sync_new`` is still due."""
+        """True if this object made the work folder and ``sync_new`` must still make the folder durable."""
         return bool(self._new)
 
     def sync_new(self) -> None:
-        """Sync a new work folder and the folder that has its name, unless that is done already.
+        """Sync a new work folder and its parent folder, unless both are synced already.
 
-        To be called before the first record is written.
+        Call this before the first record is written: after a power cut, a record in a lost folder would be lost too.
 
         Raises:
             OSError: a folder could not be synced.
@@ -218,7 +218,7 @@ class PartitionFolder:
         self.everything_is_synced()
 
     def everything_is_synced(self) -> None:
-        """Note that a sync of the whole file system made ``sync_new`` unnecessary."""
+        """Record that a sync of the whole file system made ``sync_new`` unnecessary."""
         self._new = []
 
     def _private_folders(self) -> tuple[str, ...]:
@@ -227,8 +227,8 @@ class PartitionFolder:
     def sync_all(self) -> None:
         """Make the renames of an interrupted run durable, before later steps rely on them.
 
-        A work folder that this object created needs no sync: no earlier run left anything in it. A run that removed its
-        work folder had already synced everything that it put back.
+        A work folder that this object created needs no sync, because no earlier run left anything in that folder. A run
+        that removed its work folder had already synced every restored file.
         """
         if self._was_made_here:
             return
@@ -239,10 +239,10 @@ class PartitionFolder:
         self._dirty.clear()
 
     def check_no_links(self) -> None:
-        """Check that krepair's own folders are folders, and its own files are files.
+        """Check that krepair's own folders are real folders and its own files are regular files.
 
         Raises:
-            RefusedError: one of them is a link or something else; another program put it there.
+            RefusedError: one of these names is a link or another kind of file, which another program put there.
             OSError: the status of one of them could not be read.
         """
         with self.tree.keeping_folders():
@@ -268,10 +268,10 @@ class PartitionFolder:
     # -- which file is which
 
     def holds(self, relative: str, known: FileState | None) -> bool:
-        """Return whether a path holds a known file, whatever the file's name; for None, whether the path is free.
+        """Return whether a path holds a known file under any name; for None, whether nothing has the path.
 
-        Size and modification time have to be equal. They are not enough: a new index has the old one's time, and may
-        have its size. So the content is compared, too, wherever a digest is known.
+        Size and modification time must be equal. Both together are not enough: a new index has the time of the old
+        index, and may have the same size. So the content is compared as well wherever a digest is known.
 
         Raises:
             StalePlanError: something else than a regular file has the name.
@@ -285,7 +285,7 @@ class PartitionFolder:
         return not known.digest or self._digest(relative, status) == known.digest
 
     def begins_with(self, log: FileState, planned: FileFingerprint) -> bool:
-        """Return whether a log begins with the batches that the plan saw; each log is read once per run.
+        """Return whether a log begins with the batches that the plan recorded; each log is read once per run.
 
         Raises:
             OSError: the log could not be read.
@@ -303,7 +303,7 @@ class PartitionFolder:
         return status is not None and beside is not None and os.path.samestat(status, beside)
 
     def is_verified(self, relative: str, judge: Callable[[], bool]) -> bool:
-        """Return whether this run has renamed a file out of ``stage/``, or whether it is right; each is judged once.
+        """Return whether this run renamed a file out of ``stage/``, or ``judge`` accepts the file; each is judged once.
 
         Raises:
             OSError: the file could not be read.
@@ -318,21 +318,21 @@ class PartitionFolder:
     # -- operations of which steps consist
 
     def changed(self, *paths: str) -> None:
-        """Note that names in the folders of these paths changed, so that ``sync`` will sync these folders."""
+        """Record that names in the folders of these paths changed, so that ``sync`` will sync these folders."""
         self._dirty.update(path.rpartition("/")[0] for path in paths)
 
     def sync(self, path: str) -> None:
-        """Make the names in a folder durable, if any has changed.
+        """Make the names in a folder durable, if any name has changed.
 
         Raises:
-            OSError: the folder could not be synced; it still counts as changed.
+            OSError: the folder could not be synced, and is still recorded as changed.
         """
         if path in self._dirty:
             self.disk.sync_dir(self.at(path))
             self._dirty.discard(path)
 
     def remove(self, path: str) -> None:
-        """Remove a file of krepair's own, if it exists."""
+        """Remove one of krepair's own files, if the file exists."""
         if self.tree.is_there(self.at(path)):
             self._forget(path)
             self.disk.unlink(self.at(path))
@@ -348,7 +348,7 @@ class PartitionFolder:
         self.changed(source, target)
 
     def give(self, source: str, target: str, via: str = "") -> None:
-        """Give a file a second name by a link, or by a copy that is renamed from ``via`` once it is complete."""
+        """Give a file a second name: by a link, or by a copy that is renamed from ``via`` once the copy is complete."""
         if via:
             self.remove(via)
             self.disk.copy(self.at(source), self.at(via))
@@ -358,12 +358,12 @@ class PartitionFolder:
             self.changed(target)
 
     def written_since(self, name: str) -> StalePlanError:
-        """Return the refusal to undo the change of a file that another program changed or removed since apply."""
+        """Return the error for an undo of a file that another program changed or removed since apply."""
         verb = "is gone" if self.state(name) is None else "was written"
         return StalePlanError(f"{self.at(name)}: {verb} since the plan was applied")
 
     def swap_of_others(self, swap: str) -> StalePlanError:
-        """Return the refusal to continue beside another program's swap, which may hold the only copy of records."""
+        """Return the error for another program's pending swap, which may hold the only copy of records."""
         return StalePlanError(
             f"{self.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; resume "
             "that plan, or undo it, first; without a plan start the broker and stop it: it completes the swap",
@@ -374,10 +374,11 @@ class PartitionFolder:
 class RootFolder(PartitionFolder):
     """Root of a log directory, whose checkpoint files are replaced one by one.
 
-    A broker does not start if the root has a folder of krepair. So the root's staged files and backups lie in a work
-    folder of one partition folder, as the fence's files do. This work folder has its own journal, and is created and
-    removed independently of the partition's own work folder. A root file is replaced like an index: a hard link keeps
-    the original, then the new file is renamed over it, so that at every instant the old file or the new one is there.
+    A broker does not start if the root contains one of krepair's folders. So the root's staged files and backups lie in
+    a work folder inside one partition folder, as the fence's files do. This work folder has its own journal, and is
+    created and removed independently of the partition's own work folder. A root file is replaced like an index: a hard
+    link keeps the original, then the new file is renamed over the original, so that at every instant the old file or
+    the new file exists.
 
     Args:
         keeper: name of the partition folder that holds the root's work folder.
@@ -393,7 +394,7 @@ class RootFolder(PartitionFolder):
 
 
 def as_partition(root: RootPlan) -> PartitionPlan:
-    """Return the root's changes as the part of a plan for one partition."""
+    """Return the root's changes in the form of a plan's part for one partition."""
     return PartitionPlan(
         topic="",
         partition=0,
@@ -406,10 +407,10 @@ def as_partition(root: RootPlan) -> PartitionPlan:
 
 
 def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
-    """Return whether one of krepair's own folders exists; an unfinished one is removed, to be created again.
+    """Return whether one of krepair's own folders exists; an unfinished folder is removed, to be created again.
 
     A killed run may leave a folder without its final owner and mode, in which the broker's user could not undo anything
-    later. Such a folder is empty. A folder that holds something stays as it is.
+    later. Such a folder is empty. A folder that is not empty is never removed.
 
     Args:
         mode: required mode.
@@ -444,5 +445,5 @@ def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -
 
 
 def _key_of(status: os.stat_result) -> _Key:
-    """Return the key of a file that stays the same for as long as a run has the folder to itself."""
+    """Return the key of a file, which stays the same while no other program changes the folder."""
     return status.st_ino, status.st_size, status.st_mtime_ns

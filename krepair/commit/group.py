@@ -1,4 +1,4 @@
-"""Group of segments that a swap replaces by one: tells its originals, its new files and what a broker left of them."""
+"""Files of a group of segments that a swap replaces by one: originals, new files, and what a broker left of both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from krepair.formats.filenames import LOG, SEGMENT_SUFFIXES, SWAP, segment_name
 
 
 class Whereabouts(Enum):
-    """Place of the new ``.log`` of a group."""
+    """Location of a group's new ``.log``."""
 
     STAGED = "staged"
     CLEANED = "cleaned"
@@ -30,7 +30,7 @@ class GroupFiles:
 
     Args:
         folder: folder of the partition.
-        intent: record of the change.
+        intent: intent record of the change.
     """
 
     def __init__(self, folder: PartitionFolder, intent: Intent) -> None:
@@ -52,19 +52,19 @@ class GroupFiles:
             return True
         if not folder.holds(name, original):
             return False
-        # A rebuilt index may be identical to a correct original, so content cannot tell them apart.
-        # Then the file here is the new index if the original is in ``keep/`` and ``stage/`` no longer has the new one.
+        # A rebuilt index may be identical to a correct original, so content cannot distinguish the two. Then the file
+        # here is the new index if the original is in ``keep/`` and the new index is no longer in ``stage/``.
         new = next((made for made in self._intent.made if name in (made.name, made.name + SWAP)), None)
         if new is None or replace(new, name=name) != original or folder.state(kept) is None:
             return True
         return folder.state(self._names.stage(new.name)) is not None
 
     def missing_logs(self) -> list[str]:
-        """Return the names of the original ``.log`` files that are not in their places."""
+        """Return the names of the original ``.log`` files that are missing from the partition folder."""
         return [name for name in self._originals if name.endswith(LOG) and not self.is_original(name)]
 
     def whereabouts(self) -> Whereabouts:
-        """Return where the new ``.log`` is; a broker that started in between may have moved or removed it."""
+        """Return the location of the new ``.log``, which a broker that started in between may have moved or removed."""
         log = self._log.name
         places = {
             self._names.stage(log): Whereabouts.STAGED,
@@ -76,7 +76,7 @@ class GroupFiles:
         return next((where for path, where in places.items() if self._is_new_log(path)), Whereabouts.GONE)
 
     def is_committed(self) -> bool:
-        """Return whether an apply of the group has committed, by the order of renames in the group's intent."""
+        """Return whether an apply of the group has committed, judged by the order of renames in the intent record."""
         where = self.whereabouts()
         if where is not Whereabouts.SWAP:
             return where is Whereabouts.FINAL
@@ -98,10 +98,10 @@ class GroupFiles:
     def _is_new_log(self, path: str) -> bool:
         """Return whether a path holds the new log of the group.
 
-        A broker's cleaner also writes ``.cleaned`` and ``.swap`` logs, with the same modification time. So the content
-        of such a file is read, unless this run put the file there. Another plan, or a cleaner that finds nothing to
-        clean, may write an identical log. Such a log is not the group's new log while the group's new log is still in
-        ``stage/``, or already has its final name.
+        A broker's cleaner also writes ``.cleaned`` and ``.swap`` logs, with the same modification time. So this method
+        reads the content of such a file, unless this run put the file there. Another plan, or a cleaner that finds
+        nothing to clean, may write an identical log. Such a log is not the group's new log if the new log is still in
+        ``stage/`` or already has its final name.
         """
         folder, new, parts = self._folder, self._log, self._intent.parts
         current, staged = folder.state(path), self._names.stage(new.name)
@@ -118,7 +118,7 @@ class GroupFiles:
         )
 
     def check_log(self, path: str) -> None:
-        """Check that a ``.log``, if it exists, is an original of the group or its new log.
+        """Check that an existing ``.log`` is an original of the group or the group's new log.
 
         Raises:
             StalePlanError: another program wrote this log.
@@ -133,20 +133,20 @@ class GroupFiles:
             )
 
     def check_logs(self) -> None:
-        """Check that every ``.log`` under a name of the group is an original or the new one.
+        """Check that every ``.log`` under a name of the group is an original or the new log.
 
         Raises:
-            StalePlanError: another program wrote one of them; the message names it.
+            StalePlanError: another program wrote one of these logs; the message names the log.
         """
         for base_offset in self._intent.sources:
             for suffix in ("", SWAP, CLEANED):
                 self.check_log(segment_name(base_offset, LOG) + suffix)
 
     def check_replaced(self) -> None:
-        """Check that the files of the new segment have their final names, and that no replaced file exists.
+        """Check that the new segment's files have their final names, and that no replaced file exists.
 
         Raises:
-            StalePlanError: a new file is missing, or a replaced one exists; the message names it.
+            StalePlanError: a new file is missing, or a replaced file exists; the message names the file.
         """
         folder = self._folder
         for made in self._intent.made:
@@ -207,10 +207,10 @@ class GroupFiles:
     # -- what a stopped broker left
 
     def litter(self) -> list[str]:
-        """Return the existing ``.swap`` and ``.cleaned`` files of the group, without those of other programs.
+        """Return the existing ``.swap`` and ``.cleaned`` files of the group, except those of other programs.
 
-        The ``.log.swap`` or ``.log.cleaned`` shows whose files they are: krepair's has the content of the group's new
-        log. A broker that was stopped while it cleaned leaves its own log, with the indexes beside it.
+        The ``.log.swap`` or ``.log.cleaned`` shows who wrote the files: krepair's log has the content of the group's
+        new log. A broker that was stopped during cleaning leaves its own log and indexes.
         """
         log = self._log.name
         foreign = tuple(suffix for suffix in (CLEANED, SWAP) if self.is_of_another_program(log + suffix))
@@ -218,26 +218,27 @@ class GroupFiles:
         return [name for name in names if not name.endswith(foreign)]
 
     def is_of_another_program(self, path: str) -> bool:
-        """Return whether a ``.log.swap`` or ``.log.cleaned`` exists that is not the new log of the group."""
+        """Return whether a path holds a ``.log.swap`` or ``.log.cleaned`` other than the group's new log."""
         return self._folder.state(path) is not None and not self._is_new_log(path)
 
     def remove_litter(self) -> None:
-        """Remove the ``.swap``, ``.cleaned`` and ``.deleted`` files that a stopped broker left of the group's files.
+        """Remove the ``.swap``, ``.cleaned`` and ``.deleted`` files of the group that a stopped broker left.
 
-        After an upgrade a broker since 3.0 would rename such an index swap over a good index.
+        After an upgrade, a broker from 3.0 on would rename such an index swap over a good index without reading the
+        swap.
         """
         for name in self.litter():
             self._folder.remove(name)
         self.remove_set_aside()
 
     def remove_set_aside(self) -> None:
-        """Remove the ``.deleted`` names that a broker gave to originals, where another name keeps the original."""
+        """Remove ``.deleted`` names that a broker gave to originals, if the original also exists under another name."""
         folder = self._folder
         for original in self._intent.originals:
             aside = f"{original.name}.deleted"
             if original.name in self._intent.copied or folder.state(aside) is None:
                 continue
-            # A run that was killed while it linked the originals into ``keep/`` has not linked all of them.
+            # A run that was killed while linking originals into ``keep/`` may have left some of the originals unlinked.
             places = (original.name, self._names.keep(original.name))
             held = [path for path in places if folder.holds(path, original)]
             if any(folder.is_one_file(aside, path) for path in held) or (
@@ -248,5 +249,5 @@ class GroupFiles:
 
 
 def not_staged(folder: PartitionFolder, path: str) -> VerifyFailedError:
-    """Return the refusal to put a staged file that is not the one that krepair made."""
+    """Return the error for a staged file whose content differs from what krepair wrote."""
     return VerifyFailedError(f"{folder.at(path)}: is not the file that krepair made; nothing was replaced")

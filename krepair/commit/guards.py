@@ -17,7 +17,7 @@ from krepair.errors import InterruptedAtSafePointError, KrepairError, LockLostEr
 
 
 class HeldLock(Protocol):
-    """The log directory's lock, as ``krepair.logdir.lock`` gives it."""
+    """Lock of the log directory, as ``krepair.logdir.lock`` returns it."""
 
     def check(self) -> None:
         """Raise ``LockedError`` or ``RefusedError`` if the lock is lost."""
@@ -30,11 +30,11 @@ class SafePoints:
         self.requested = ""
 
     def request(self, why: str) -> None:
-        """Ask to stop at the next safe point."""
+        """Request a stop at the next safe point."""
         self.requested = why
 
     def check(self) -> None:
-        """Stop here if a stop was requested.
+        """Raise if a stop was requested.
 
         Raises:
             InterruptedAtSafePointError: a stop was requested.
@@ -50,7 +50,7 @@ class SafePoints:
 def signals_wait(safe_points: SafePoints) -> Iterator[SafePoints]:
     """Turn SIGINT and SIGTERM into requests to stop at the next safe point, while open.
 
-    Outside the main thread signals cannot be caught, and nothing is changed.
+    Outside the main thread signals cannot be caught, so nothing is changed there.
     """
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -74,14 +74,14 @@ class Guards:
     Attributes:
         lock: held lock of the log directory.
         safe_points: requests to stop.
-        watch: fences of the log directory, shared by all partitions; None: each partition looks for fences itself.
+        watch: fences of the log directory, shared by all partitions; None if each partition searches for fences itself.
         begun: True once this run has changed a file.
-        settled: True if one sync of the file system replaced the syncs of earlier runs' work folders, see ``settle``.
-        not_given_back: folders whose fence went down without giving the marker back, see ``Fence.lift``.
-        taken_back: fences and unfinished changes of an earlier run that this run rolled back.
-        number: returns the number for a new journal, see ``JournalHeader``.
-        judge: checks indexes that another program has written, see ``visited.Judge``.
-        keep_plan: writes the copy of the plan into a folder's existing work folder.
+        settled: True if one sync of the file system replaced the syncs of earlier runs' work folders (``settle``).
+        not_given_back: partition folders whose fence was lowered without restoring the marker, see ``Fence.lift``.
+        taken_back: fences and unfinished changes of earlier runs that this run rolled back.
+        number: function that returns the number for a new journal, see ``JournalHeader``.
+        judge: function that checks indexes written by another program, see ``visited.Judge``.
+        keep_plan: function that writes the copy of the plan into an existing work folder.
     """
 
     lock: HeldLock
@@ -104,7 +104,7 @@ class Guards:
         """Check that the lock is still held.
 
         Raises:
-            LockLostError: the lock is lost or could not be checked; nothing more may be touched.
+            LockLostError: the lock is lost or could not be checked; the caller must not change anything more.
         """
         try:
             self.lock.check()
@@ -113,9 +113,9 @@ class Guards:
             raise LockLostError(f"{error.message}; nothing more is changed", before=before) from error
 
     def settle(self, folders: Sequence[PartitionFolder]) -> None:
-        """Sync the whole file system once if earlier runs left many work folders, instead of each of their folders.
+        """Sync the whole file system once, instead of every folder, if earlier runs left many work folders.
 
-        To be called once, before the first of them is opened.
+        Call this once, before the first of these work folders is opened.
 
         Raises:
             UnwritableError: the sync failed.

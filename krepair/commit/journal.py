@@ -1,9 +1,9 @@
-r"""Journal of one partition: an append-only file of lines with checksums. Its format is described here.
+r"""Write-ahead journal of one partition: an append-only file of lines with checksums, in the format below.
 
-Layout of a line: ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``. The first one is ``JournalHeader``, every other one a
-list of records. A line is appended and synced before the first step that its records announce. A last line that is cut
-off or fails its CRC was torn by a crash: it counts as never written. A bad line before another one is damage, and the
-journal is refused.
+Layout of a line: ``<CRC-32 of the rest, 8 hex digits> <JSON>\n``. The first line is ``JournalHeader``, every other line
+a list of records. A line is appended and synced before the first step that its records announce. A last line that is
+cut off or fails its CRC was torn by a crash, and is treated as never written. A bad line that is followed by another
+line is damage, and krepair refuses the journal.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ MAGIC = "krepair journal"
 VERSION = 4
 JOURNAL_NAME = "journal"
 COPY_NAME = "plan"
-"""Name of the plan's copy, see ``krepair.commit.kept``."""
+"""File name of the plan's copy, see ``krepair.commit.kept``."""
 _NEW_JOURNAL = "journal.new"
 _SPARE_BLOCKS = 2
 _LONGEST_NAME = 255
-"""Greatest length of a file name in bytes."""
+"""Maximum length of a file name, in bytes."""
 MOST_BYTES = 256 << 20
-"""Size that no journal of krepair exceeds: 10,000 groups of 4 files each take about 20 MB."""
+"""Maximum size of a journal, in bytes; 10,000 groups of 4 files each take about 20 MB."""
 
 Order = Literal["P1", "P2"]
 ExecutorName = Literal["files", "log", "segments", "swap"]
@@ -48,14 +48,14 @@ _AT_REST = frozenset({"rolled back", "undone"})
 
 
 class FileState(Struct, frozen=True, kw_only=True):
-    """Identity of a file, also in a copy of the directory: see ``PartitionFolder.holds``.
+    """Identity of a file, valid also in a copy of the directory, see ``PartitionFolder.holds``.
 
     Attributes:
         name: file name in the partition folder.
         size: size in bytes.
         mtime_ns: modification time in nanoseconds.
-        digest: digest of the content, see ``digest_content``. Empty for a log whose batches' digest is in the plan,
-            and for a log that this plan makes, if its size or time differs from that of the log it replaces.
+        digest: digest of the content, see ``digest_content``. Empty for a log whose batches' digest is in the plan, and
+            for a log that this plan makes, if size or time distinguish the new log from the log that it replaces.
     """
 
     name: str
@@ -72,7 +72,7 @@ class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True, omit_defau
         version: version of this layout.
         plan_id: id of the plan that is applied.
         folder: name of the partition folder.
-        number: number of the plan in the log directory, higher for a later plan; 0 in journals of 1.0.0.
+        number: number of the plan in the log directory, higher for later plans; 0 in journals of 1.0.0.
     """
 
     magic: str
@@ -89,7 +89,7 @@ class LostBytes(Struct, frozen=True, kw_only=True):
         size_after: size in bytes of the log without the removed bytes.
         digest_after: digest of the log without the removed bytes.
         digest_removed: digest of the removed bytes.
-        front_bytes: number of bytes from the start of the new ``.index`` that are correct for the old log, too.
+        front_bytes: number of bytes at the start of the new ``.index`` that are also correct for the old log.
         last: True if the log is the last one of its partition when the change begins.
     """
 
@@ -101,12 +101,12 @@ class LostBytes(Struct, frozen=True, kw_only=True):
 
 
 class FolderListing(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Content of a partition folder when changes, or their undo, began: see ``krepair.commit.listing``.
+    """Content of a partition folder when changes or their undo began, see ``krepair.commit.listing``.
 
     Attributes:
         files: name, size and digest of each file except krepair's own, all separated by slashes.
-        marker: digest of the clean-shutdown marker, in the root or in a fence; empty if there was none.
-        epochs: (epoch, start offset) of each line of the leader epoch checkpoint.
+        marker: digest of the clean-shutdown marker, in the root or in a fence; empty if there was no marker.
+        epochs: (epoch, start offset) of each entry of the leader epoch checkpoint.
     """
 
     files: str = ""
@@ -120,16 +120,16 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
     Attributes:
         change_id: id of the change.
         executor: name of the executor that carries the change out.
-        originals: states of all files that the change replaces or removes; the ``.log`` first, except in a swap.
-        made: states of the staged files, with their final names, in the same order; empty if a log is cut in place.
+        originals: states of all files that the change replaces or removes; the ``.log`` is first, except in a swap.
+        made: states of the staged files, with their final names and in the same order; empty if a log is cut in place.
         order: order of the renames of a swap and of its undo; changes of other kinds have only one order.
         copied: names of originals that are kept as real copies, because they are damaged.
         parts: part of the new ``.log`` that comes from each source, see ``krepair.checks.parts``; else empty.
-        digests: name -> 32 hex digits over the bytes of each new index of a rewritten segment.
-        over: file of an earlier run of the same change that the staged file replaces; None in a first run, which kept
-            the original.
-        lost: bytes that a log loses; None for other changes.
-        before: listing of the folder in the first record of a run; None in other records, and in those of 1.0.0.
+        digests: digest of each new index of a rewritten segment, 32 hex digits, by file name.
+        over: file from an earlier run of the same change, which the staged file replaces; None in the first run, which
+            kept the original.
+        lost: bytes that the log loses; None for other changes.
+        before: listing of the folder, in the first record of a run; None in other records and in journals of 1.0.0.
     """
 
     change_id: str
@@ -150,16 +150,16 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
         return tuple(dict.fromkeys(state.name for state in (*self.originals, *self.made)))
 
     def old(self, name: str) -> FileState | None:
-        """Return the original of a name; None if there was none."""
+        """Return the state of the original with this name; None if there was no original."""
         return next((state for state in self.originals if state.name == name), None)
 
     def new(self, name: str) -> FileState | None:
-        """Return the staged file of a final name; None if there is none."""
+        """Return the state of the staged file with this final name; None if there is no such file."""
         return next((state for state in self.made if state.name == name), None)
 
     @property
     def log(self) -> FileState:
-        """New ``.log`` of a swap of segments; ``is_whole`` guarantees that such a record has one."""
+        """New ``.log`` of a swap of segments; ``is_whole`` guarantees that a record of a swap has a new log."""
         return next(state for state in self.made if state.name.endswith(LOG))
 
     @property
@@ -169,20 +169,20 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
 
     @property
     def snapshots(self) -> tuple[str, ...]:
-        """Names among the originals that are producer snapshots."""
+        """Names of the producer snapshots among the originals."""
         return tuple(
             state.name for state in self.originals if state.name.endswith(SUFFIXES[FileKind.SNAPSHOT])
         )
 
     @property
     def sources(self) -> tuple[int, ...]:
-        """Base offsets of the segments that a swap replaces, ascending, and of the new segment."""
+        """Base offsets of the new segment and the segments that a swap replaces, ascending."""
         logs = (state.name for state in self.originals if state.name.endswith(LOG))
         return tuple(sorted({self.base_offset, *(int(name.removesuffix(LOG)) for name in logs)}))
 
     @property
     def is_whole(self) -> bool:
-        """True if the record has all fields that its kind needs, and only valid file names."""
+        """True if the record has all fields that its kind needs, and all its file names are valid."""
         if not all(map(_is_file_name, (*self.names, *self.copied, *self.digests))):
             return False
         match self.executor:
@@ -223,7 +223,7 @@ class Done(Struct, frozen=True, tag="done", kw_only=True):
 
     Attributes:
         change_id: id of the change.
-        state: ``committed``; or, with the originals in their places, ``rolled back`` (never committed) or ``undone``.
+        state: ``committed``; ``rolled back`` (originals restored, never committed); or ``undone`` (originals restored).
     """
 
     change_id: str
@@ -231,9 +231,9 @@ class Done(Struct, frozen=True, tag="done", kw_only=True):
 
 
 class Freed(Struct, frozen=True, tag="freed", kw_only=True):
-    """Record that the new files were read again and are correct, so that the kept originals are removed now.
+    """Record that the new files were read again and are correct, so that krepair removes the backups now.
 
-    The change cannot be undone any more. The record stays until the whole plan is done.
+    The change can no longer be undone. The record remains until the whole plan is done.
 
     Attributes:
         change_id: id of the change.
@@ -243,12 +243,12 @@ class Freed(Struct, frozen=True, tag="freed", kw_only=True):
 
 
 class Purge(Struct, frozen=True, tag="purge", kw_only=True):
-    """Record that all kept files are removed now, so that nothing can be undone any more."""
+    """Record that krepair removes all backups now, so that nothing can be undone any more."""
 
 
 Step = Intent | Undo | Done | Freed | Purge
 Line = JournalHeader | tuple[Step, ...]
-"""Content of a line: the header, or records that were written together, so that the disk has all of them or none."""
+"""Content of one line: the header, or records written together, so that the disk has all of these records or none."""
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
@@ -277,7 +277,7 @@ def decode_lines(data: bytes, path: str) -> tuple[list[Line], int]:
         path: path of the journal, for the message.
 
     Returns:
-        The lines, and their size in bytes; a torn last line may follow.
+        The lines, and their total size in bytes; a torn last line may follow.
 
     Raises:
         RefusedError: a line before the last one is damaged.
@@ -302,7 +302,7 @@ def header_of(plan_id: str, folder: str) -> JournalHeader:
 
 
 def number_in(front: bytes) -> int:
-    """Return the number in the first bytes of a journal; 0 if they hold no whole header."""
+    """Return the plan's number in the first bytes of a journal; 0 if these bytes hold no complete header."""
     first = _decode_line(front.partition(b"\n")[0])
     return first.number if isinstance(first, JournalHeader) else 0
 
@@ -317,13 +317,13 @@ def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, in
 
 
 class Journal:
-    """Journal of one partition, which reads the file once and then keeps itself up to date.
+    """Journal of one partition; reads the file once, and afterwards follows its own appends.
 
     Args:
         private: absolute path of the work folder.
         plan_id: id of the plan.
         folder: name of the partition folder.
-        owner: (uid, gid) that a new journal gets; None for the user of this process.
+        owner: (uid, gid) for a new journal; None for the user of this process.
 
     Raises:
         RefusedError: the journal is damaged, or belongs to another plan or version.
@@ -343,19 +343,19 @@ class Journal:
         self._half_done: dict[str, None] = {}
         self.purging = False
         self.listing: FolderListing | None = None
-        """Latest listing of the folder; the changes in ``since`` began after it."""
+        """Latest listing of the folder; the changes in ``since`` began after this listing."""
         self.since: dict[str, None] = {}
-        """Ids of the changes that began, or whose undo began, since the folder was listed."""
+        """Ids of the changes that began, or whose undo began, after the folder was listed."""
         self.began_with: dict[str, FolderListing | None] = {}
-        """Change id -> listing of the folder at the beginning of the run that made the change."""
+        """Listing of the folder at the beginning of the run that made a change, by change id."""
         self.came_again: set[str] = set()
         """Ids of changes that another program finished again while their undo was interrupted."""
         self._whole = bytearray()
-        """All whole records; a bytearray, since bytes would be copied for each appended record."""
+        """Bytes of all complete records; a bytearray, because ``bytes`` would be copied for each appended record."""
         self._torn = False
         self._read()
         self.is_torn = self._torn
-        """True if the file ended in an incomplete record when it was read."""
+        """True if the file ended in an incomplete record at the time of reading."""
         self.bytes_read = len(self._whole)
         """Size in bytes of the records that were read."""
 
@@ -395,7 +395,7 @@ class Journal:
                 )
 
     def _followed_by(self, step: Step) -> bool:
-        """Apply a record if krepair can have written it at this point; return False for any other record."""
+        """Apply a record that krepair can have written at this point; return False for any other record."""
         if not self._may_follow(step):
             return False
         self._take(step)
@@ -444,34 +444,34 @@ class Journal:
                 self.purging = True
 
     def append(self, *records: Step) -> None:
-        """Append records durably with one fsync: after a crash all of them exist, or none.
+        """Append records durably with one fsync: after a crash, all of these records exist or none.
 
-        A file whose last append failed, or that ends in a torn record, is never written again: its records are copied
-        into a new file first. A failed fsync may have lost records, and the next fsync would not report that.
+        krepair never appends to a file whose last append failed or that ends in a torn record: the records are copied
+        into a new file first. A failed fsync may have lost records, and the next fsync would not report the loss.
 
         Raises:
-            OSError: the records could not be written; none of them counts.
+            OSError: the records could not be written; none of these records is valid.
         """
         if records:
             self._append(records)
 
     @property
     def number(self) -> int:
-        """Number of the journal in its log directory; 0 for a journal of 1.0.0, or one without records."""
+        """Number of the journal in its log directory; 0 for a journal of 1.0.0 or a journal without records."""
         return self._header.number
 
     def begin_as(self, number: int) -> None:
-        """Set the number of a journal that has no record yet."""
+        """Set the number of a journal that has no records yet."""
         if not self._whole:
             self._header = replace(self._header, number=number)
 
     def command(self, verb: str) -> Next:
-        """Return the command that runs a verb for this plan, by the plan's id."""
+        """Return the command that runs a verb for this plan, named by its id."""
         log_dir = os.path.dirname(os.path.dirname(self._private))
         return by_id(verb, log_dir, self._header.plan_id)
 
     def damaged(self, message: str) -> DamagedJournalError:
-        """Return the error for records that cannot be trusted; undo shows the way back."""
+        """Return the error for records that cannot be trusted, with undo as next command."""
         return DamagedJournalError(message, next_command=self.command("undo"))
 
     def _append(self, steps: tuple[Step, ...]) -> None:
@@ -493,12 +493,12 @@ class Journal:
         self._torn = False
 
     def settle(self) -> None:
-        """Make the records that were read durable, before krepair acts on them.
+        """Make the records that were read durable, before krepair acts on these records.
 
-        A killed process may have written its last record without syncing it, or its fsync may have failed; the page
-        cache shows the record in both cases. So the records are copied into a new file, which is synced for the first
-        time. On a full disk, where purge has to free space, the same bytes are written over the old ones: that takes
-        no block, and the fsync after it reports an error of any of them.
+        A killed process may have written its last record without syncing the file, or the fsync may have failed; in
+        both cases the page cache shows the record. So the records are copied into a new file, which is synced for the
+        first time. On a full disk, where purge has to free space, the same bytes are written over the old bytes: that
+        needs no new block, and the fsync that follows reports a write error of any block.
 
         Raises:
             OSError: the records could not be written or synced.
@@ -522,9 +522,9 @@ class Journal:
         )
 
     def at_work(self) -> list[str]:
-        """Return ids of changes that are begun and not undone, and so have, or had, kept originals."""
+        """Return ids of changes that are begun and not undone, and therefore have or had backups."""
         return [change for change, state in self.states.items() if state not in _AT_REST]
 
     def unfinished(self) -> list[str]:
-        """Return ids of changes of which an apply or undo was begun and is not complete."""
+        """Return ids of changes whose apply or undo was begun and is not complete."""
         return list(self._half_done)

@@ -1,13 +1,13 @@
-"""Originals that applied plans keep in a log directory: which plans, size, age, and whether undo is still possible.
+"""Backups that plans left in a log directory: their plans, sizes and ages, and whether undo is still possible.
 
-They are found by their work folders alone, so no plan file is needed. Links are not followed; only ``PlanKeeper``
-writes.
+The work folders alone show the backups, so no plan file is needed. Links are not followed. Only ``PlanKeeper`` writes
+files.
 
-A copy of the plan stays in the work folders, so that undo works without the plan file: the file ``plan``, which is the
-plan file without unchanged partitions and proves the same plan id. All copies are hard links of one file. So partitions
-may be undone or purged in any order: each removes its own name, and the last one frees the bytes. A file system without
-hard links gets one file per partition. Anybody who may write the log directory may also forge such a file. So a copy is
-reviewed like any plan, and carried out only in the directory where it lies.
+Each work folder holds a copy of the plan, so that undo works without the plan file. The copy is named ``plan``, leaves
+out unchanged partitions, and proves the same plan id. All copies are hard links to one file, so partitions can be
+undone or purged in any order, and the space is freed with the last link. A file system without hard links gets one file
+per partition. Anyone with write access to the log directory can forge a copy. So krepair reviews a copy like any plan,
+and carries out the plan only in the directory that contains the copy.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.planfile import MAX_PLAN_BYTES, kept_copy, loads
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
-"""Largest copy of a plan, in bytes, that is read just for a list; undo reads larger ones, too."""
+"""Maximum size in bytes of a plan's copy that is read only for a list of backups; undo also reads larger copies."""
 _DEEPEST: Final = 3
-"""Levels of folders searched below a work folder; krepair makes one."""
+"""Number of folder levels searched below a work folder, of which krepair creates one."""
 
 
 _NOTHING_TO_UNDO: Final = {
@@ -62,16 +62,16 @@ class _WorkFolderState(NamedTuple):
     Attributes:
         partition: partition folder that contains the work folder.
         private: the work folder itself.
-        written_ms: modification time of its journal, epoch milliseconds, -1 without one.
-        number: plan number in its journal, which grows from plan to plan.
-        states: journal states of its changes.
+        written_ms: modification time of the journal in epoch milliseconds, -1 without a journal.
+        number: plan number in the journal, higher for later plans.
+        states: states of the changes in the journal.
         half_done: ids of interrupted changes.
         purging: True if a purge has begun.
         fence: True if the recovery guard is in place.
         obstacle: reason why undo is impossible, or empty.
         unreadable: reason why the other fields are unknown, or empty.
-        next_command: next command for that reason, may be empty.
-        forbidden: True if missing permissions alone hide the state.
+        next_command: command that resolves the reason in ``unreadable``; may be empty.
+        forbidden: True if the state is unknown only because permissions are missing.
     """
 
     partition: Partition
@@ -89,7 +89,7 @@ class _WorkFolderState(NamedTuple):
 
 
 def kept_report(log_dir: str, now_ms: int, verb: str = "undo") -> KeptReport:
-    """Report what is kept in a log directory, with the next command for the first plan.
+    """Report the backups in a log directory, with the next command.
 
     Args:
         log_dir: path of the log directory.
@@ -106,7 +106,7 @@ def kept_report(log_dir: str, now_ms: int, verb: str = "undo") -> KeptReport:
 
 
 def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> Next:
-    """Return the next command: for a damaged journal, else for the first plan that suits the verb."""
+    """Return the command for a damaged journal if there is one, else for the first plan that the verb can handle."""
     damaged = next((plan.next_command for plan in plans if plan.undo == "no" and plan.next_command), NOTHING)
     if damaged:
         return damaged
@@ -117,15 +117,16 @@ def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> Next:
                 known = plan.copy == "there"
                 return by_id(verb, log_dir, plan.plan_id) if known else Next.of("undo", "PLAN-FILE")
     if plans and plans[0].state == "unknown" and plans[0].forbidden:
-        # A user with more rights may still be able to undo it, so do not advise purge here.
+        # Do not advise purge here: a user with more rights may still be able to undo the plan, and purge would delete
+        # its backups.
         return Next.of(verb, log_dir, when=AS_A_READER)
     return by_id("purge", log_dir, plans[-1].plan_id) if plans else NOTHING
 
 
 def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
-    """Return what each plan keeps in a log directory, newest first: undo takes the newest, purge the oldest.
+    """Return each plan's backups, newest plan first: undo takes the newest plan, purge the oldest.
 
-    Kept files are not read; only undo checks that each original is intact.
+    Backups are not read; only undo checks that each backup is intact.
 
     Args:
         view: current listing of the log directory.
@@ -141,7 +142,7 @@ def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
 
 
 def nothing_to_undo(view: LogDir, plan_id: str) -> bool:
-    """Return whether a plan left only obsolete files: it changed nothing, or it is undone."""
+    """Return whether a plan left only obsolete files, because the plan changed nothing or is undone."""
     with Tree(view.path, view.inode) as tree:
         disk = RealDisk(tree)
         folders = [
@@ -160,7 +161,7 @@ def private_of(view: LogDir, plan_id: str = "") -> Iterator[tuple[Partition, Pri
 
 
 def others_keep(log_dir: str, plan_id: str) -> bool:
-    """Return whether another plan keeps anything in the log directory; False if that cannot be read."""
+    """Return whether another plan has backups in the log directory; False if the directory cannot be read."""
     try:
         return any(private.plan_id != plan_id for _, private in private_of(read_log_dir(log_dir)))
     except KrepairError:
@@ -168,10 +169,10 @@ def others_keep(log_dir: str, plan_id: str) -> bool:
 
 
 def load_kept(view: LogDir, plan_id: str) -> Plan:
-    """Return a plan by its id, read from the copy in its work folders.
+    """Return the plan with this id, read from the copy in its work folders.
 
-    Anybody who can write the directory may have written the copy. This function proves that it is a complete plan with
-    this id; ``krepair.commit.ready.check_target`` still has to review it like any plan.
+    Anyone with write access to the directory may have written the copy. This function proves that the copy is a
+    complete plan with this id; ``krepair.commit.ready.check_target`` still has to review the plan like any other.
 
     Raises:
         RefusedError: no usable copy exists.
@@ -182,10 +183,10 @@ def load_kept(view: LogDir, plan_id: str) -> Plan:
 
 
 def check_keeps(view: LogDir, plan_id: str) -> None:
-    """Check that a plan keeps something in a log directory.
+    """Check that a plan has backups in a log directory.
 
     Raises:
-        StalePlanError: the plan keeps nothing; the message names the plans that do.
+        StalePlanError: the plan has no backups; the message names the plans with backups.
         UsageError: the id is malformed.
     """
     private_folder(plan_id)
@@ -199,17 +200,17 @@ def check_keeps(view: LogDir, plan_id: str) -> None:
 
 
 def folder_of(disk: Disk, log_dir: str, partition: str, private: PrivateFolder) -> PartitionFolder:
-    """Return the partition folder or root that a work folder belongs to, for its journal."""
+    """Return the partition folder or root to which a work folder belongs, for access to the work folder's journal."""
     if private.name.endswith(ROOT_SUFFIX):
         return RootFolder(disk, log_dir, partition, private.plan_id)
     return PartitionFolder(disk, log_dir, partition, private.plan_id)
 
 
 def folders_of(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:
-    """Return all folders in which a plan keeps something; without the plan each folder has to be searched.
+    """Return all folders in which a plan has backups; without the plan file, every folder must be searched.
 
     Raises:
-        UnreadableError: a folder cannot be listed; its backups may depend on those of the root.
+        UnreadableError: a folder cannot be listed; backups in that folder may depend on those of the root.
     """
     for partition in (*view.partitions, *view.marked):
         if partition.unreadable and not partition.is_link and disk.tree.is_there(partition.path):
@@ -233,7 +234,7 @@ def _read_work_folder(
     private: PrivateFolder,
     plan: PartitionPlan | None = None,
 ) -> _WorkFolderState:
-    """Return the state of a work folder, compared with its part of the plan if that is known."""
+    """Return the state of a work folder, compared with the partition's part of the plan if the plan is known."""
     state = _WorkFolderState(partition, private)
     try:
         folder = folder_of(disk, view.path, partition.folder, private)
@@ -294,7 +295,7 @@ def _plan(
     places: Sequence[tuple[Partition, PrivateFolder]],
     now_ms: int,
 ) -> tuple[int, KeptPlan]:
-    """Return the number of a plan and what it keeps."""
+    """Return the number of a plan, and the plan's backups."""
     paths = [private.path for _, private in places]
     copy = find_copy(tree, plan_id, paths, at_most=_LOOKED_INTO_BYTES)
     partitions = copy.plan.changing if copy is not None and copy.plan is not None else ()
@@ -351,7 +352,7 @@ _NO_LINK: Final = frozenset({errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNO
 
 
 class PlanKeeper:
-    """Writer of the copies of one plan; one keeper serves a whole run.
+    """Writer of the copies of one plan; one object serves a whole run.
 
     Args:
         disk: writer of all files.
@@ -369,8 +370,8 @@ class PlanKeeper:
     def keep_in(self, folder: PartitionFolder) -> None:
         """Make sure, durably, that an existing work folder contains the copy; safe to repeat.
 
-        To be called before the first intent record of the partition: an intent without a plan could not be undone
-        without the plan file. In a new folder the copy becomes durable only by ``PartitionFolder.sync_new``.
+        Call this before the partition's first intent record is written: without the copy, undo of that intent would
+        need the plan file. In a new folder only ``PartitionFolder.sync_new`` makes the copy durable.
 
         Raises:
             RefusedError: the copy's name is taken by something other than a regular file.
@@ -399,7 +400,7 @@ class PlanKeeper:
     def _find_copy(self) -> tuple[str, int, int] | None:
         """Return path, device and inode of a valid copy, written by this run or an earlier one."""
         if self._copy is not None and not self._disk.tree.is_there(self._copy[0]):
-            self._copy = None  # its partition failed, and its work folder was removed
+            self._copy = None  # the partition with this copy failed, and its work folder was removed
         if self._copy is None:
             self._data = self._data or kept_copy(self._plan)
             self._copy = next((copy for copy in map(self._copy_if_right, self._places) if copy), None)
@@ -413,7 +414,7 @@ class PlanKeeper:
                 return None
             same = self._disk.tree.read(path, len(self._data) + 1) == self._data
         except OSError:
-            return None  # that partition will fail on its own; the others need not use its copy
+            return None  # that partition will report the error; other partitions need not use this copy
         return _path_and_inode(path, status) if same else None
 
     def _status(self, path: str) -> os.stat_result | None:
@@ -452,7 +453,7 @@ class PlanCopy(NamedTuple):
 
     Attributes:
         path: path of the copy.
-        plan: plan as read, None if it is unusable or was too large to be read.
+        plan: plan as read; None if the copy is unusable or too large to be read.
         problem: one-line reason why the copy is unusable, else empty.
     """
 
@@ -466,7 +467,7 @@ def find_copy(
 ) -> PlanCopy | None:
     """Return the first usable copy of a plan, else the first copy, else None.
 
-    Each file is read once, however many names it has. Nothing is written.
+    Each file is read once, however many links it has. Nothing is written.
 
     Args:
         tree: log directory, or a folder above it.
@@ -508,7 +509,7 @@ def _read(tree: Tree, path: str, status: os.stat_result, plan_id: str, at_most: 
 def load_copy(log_dir: str, plan_id: str, copy: PlanCopy | None) -> Plan:
     """Return the plan in a copy.
 
-    The plan may name another path: the caller must carry it out in this directory only.
+    The plan may name another path: the caller must carry out the plan in this directory only.
 
     Raises:
         RefusedError: the copy is missing or unusable.

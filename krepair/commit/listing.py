@@ -1,10 +1,10 @@
-"""Listing of a folder's files when a change, or its undo, begins; it is part of the journal record.
+"""Listing of a folder's files when a change or its undo begins; the journal record contains the listing.
 
-A later run compares the folder with the listing to find out whether another program has changed it in between. Clocks
-and inodes cannot show that, and they differ in a restored copy of the directory. So the listing has the name, the size
-and a digest of each file: over all bytes of a file up to 1 MiB, over the last 64 KiB of a longer log, and over the last
-16 MiB of a longer file that an undo needs as evidence. Longer pieces are not read: a file of a crafted size could make
-a commit last for hours.
+A later run compares the folder with the listing to find out whether another program has changed the folder in between.
+Clocks and inodes cannot show such a change, and both differ in a restored copy of the directory. So the listing has the
+name, the size and a digest of each file. The digest covers all bytes of a file up to 1 MiB, the last 64 KiB of a longer
+log, and the last 16 MiB of a longer file that an undo needs as evidence. Longer parts are not read: a file with a
+crafted size could make a commit take hours.
 
 A file takes at most 40 bytes in the journal: names are abbreviated, and 48 bits of a digest detect accidental changes.
 """
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
     Attributes:
         size: size in bytes; -1 for anything but a regular file.
-        digest: digest of the content; empty for an empty file, or one that is too long to be read.
+        digest: digest of the content; empty for an empty file, or for a file that is too long to be read.
     """
 
     size: int
@@ -63,7 +63,7 @@ def take_listing(folder: PartitionFolder, marker: str) -> FolderListing:
     """List the files of a folder, after syncing the folder.
 
     Args:
-        folder: the partition folder; for the root, only the marker is listed.
+        folder: partition folder, or the root, for which only the marker is listed.
         marker: digest of the clean-shutdown marker, see ``marker_of``.
 
     Raises:
@@ -76,7 +76,7 @@ def take_listing(folder: PartitionFolder, marker: str) -> FolderListing:
 
 
 def epochs_of(folder: PartitionFolder) -> tuple[EpochEntry, ...]:
-    """Return the entries of ``leader-epoch-checkpoint``; none if the file is missing or damaged.
+    """Return the entries of ``leader-epoch-checkpoint``; no entries if the file is missing or damaged.
 
     Raises:
         OSError: the file could not be read.
@@ -110,7 +110,7 @@ def _entry(folder: PartitionFolder, name: str, found: os.stat_result) -> Entry:
 
 
 def digest_at(folder: PartitionFolder, path: str, size: int) -> str:
-    """Return the digest of a file's first ``size`` bytes by the rules of a listing; empty if the file is not read.
+    """Return the digest of a file's first ``size`` bytes, by the rules of a listing; empty if the file is not read.
 
     Raises:
         OSError: the file could not be read.
@@ -130,7 +130,7 @@ def digest_at(folder: PartitionFolder, path: str, size: int) -> str:
 
 
 def is_evidence(name: str) -> bool:
-    """Return whether recovery derives the file from the whole log, as a transaction index or the leader epochs."""
+    """Return whether recovery derives the file from the whole log: a transaction index or the leader epochs."""
     return name.endswith(TXN_INDEX) or name == LEADER_EPOCH_CHECKPOINT
 
 

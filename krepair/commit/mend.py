@@ -1,13 +1,13 @@
-"""Remove damaged bytes from a ``.log``, by a cut in place or by a new log without them; and restore them.
+"""Remove damaged bytes from a ``.log``, by a cut in place or by a new log; and restore these bytes.
 
-The indexes are replaced first. Time and transaction indexes hold no positions, so the new ones are correct for the old
-log and for the new one. If bytes are removed from the middle, only the front of the new offset index is correct for
-both logs: the front is put in place, then the log changes, then the whole index follows. So at every instant each index
-is correct for the log beside it, and the order of the renames does not depend on the broker's version.
+The indexes are replaced first. Time and transaction indexes hold no positions, so the new indexes are correct for the
+old log and for the new log. If bytes are removed from the middle, only the front of the new offset index is correct for
+both logs: first the front is put in place, then the log changes, then the whole index is put in place. So at every
+instant each index is correct for its log, and the order of the renames does not depend on the broker's version.
 
-A log is truncated in place, not rewritten: a full disk has no room for a second one, and inode, owner and attributes
-stay. Before the cut, the bytes are copied, synced and read back. Undo appends them to the log again, but only if no
-other program has written to the log.
+A log is truncated in place, not rewritten: a full disk has no room for a second log, and inode, owner and attributes
+are preserved. Before the cut, the bytes are copied, synced and read back. Undo appends them to the log again, but only
+if no other program has written to the log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from krepair.plan.model import FileFingerprint, MendLog
 _CHUNK_BYTES = 1 << 20
 FRONT = ".front"
 CUT = ".cut"
-"""Suffix of the file in ``keep/`` with the cut bytes of a log."""
+"""Suffix of the file in ``keep/`` that holds a log's cut bytes."""
 
 
 class MendLogs(Executor):
@@ -64,7 +64,7 @@ class MendLogs(Executor):
         )
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an interrupted change is committed, or has all files that it needs to be committed."""
+        """Return whether an interrupted change is committed, or still has every file that the commit needs."""
         if self.is_committed(folder, intent):
             return True
         return folder.holds(intent.originals[0].name, intent.originals[0]) and all_at_hand(
@@ -75,7 +75,7 @@ class MendLogs(Executor):
         """Carry the change out, or resume it.
 
         Raises:
-            StalePlanError: a file changed since the intent.
+            StalePlanError: a file changed after the intent record was written.
             OSError: a call failed.
         """
         [intent] = intents
@@ -96,8 +96,8 @@ class MendLogs(Executor):
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether an undo has begun to restore the log.
 
-        A log that was cut in place has some of its bytes again. A log that was replaced is the original again, or the
-        front of the new offset index is in place already.
+        Signs are a log that was cut in place and has some of its bytes again, a replaced log that is the original
+        again, or the front of the new offset index in place.
         """
         original, lost = intent.originals[0], lost_of(intent)
         if not is_cut(intent):
@@ -112,7 +112,7 @@ class MendLogs(Executor):
         return _digest(folder, original.name, lost.size_after, more) == lost.digest_removed
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check that a committed log is as apply left it, or that an interrupted undo of it can be resumed."""
+        """Check that a committed log is as apply left it, or that an interrupted undo of the log can be resumed."""
         if state == "committed" and not self.is_back(folder, intent):
             check_mended(folder, intent)
         else:
@@ -121,7 +121,7 @@ class MendLogs(Executor):
     def go_back(
         self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
     ) -> ExecutionResult:
-        """Append the lost bytes to the log again, if it ever lost them, and restore the indexes; may be repeated.
+        """Append the lost bytes to the log again, if the log ever lost bytes, and restore the indexes; may be repeated.
 
         Raises:
             StalePlanError: the log was written since, or the kept bytes are gone.
@@ -141,7 +141,7 @@ class MendLogs(Executor):
         return ExecutionResult(1)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
-        """Return the indexes, and the whole log or the bytes that were cut."""
+        """Return the backups of the indexes, and of the whole log or the cut bytes."""
         original, lost, files = intent.originals[0], lost_of(intent), kept_files(folder, _files(intent))
         if is_cut(intent) and self.is_committed(folder, intent):
             name, size = original.name + CUT, original.size - lost.size_after
@@ -151,7 +151,7 @@ class MendLogs(Executor):
 
 
 def is_given_back(folder: PartitionFolder, intent: Intent, kept: str) -> bool:
-    """Return whether a file in ``keep/`` holds cut bytes that the log has again at their old position."""
+    """Return whether a file in ``keep/`` holds cut bytes that are in the log again, at their old position."""
     if intent.lost is None or not is_cut(intent) or kept != intent.originals[0].name + CUT:
         return False
     original, lost = intent.originals[0], intent.lost
@@ -165,7 +165,7 @@ def cut_names(intent: Intent) -> tuple[str, ...]:
 
 
 def holds_part(folder: PartitionFolder, intent: Intent, name: str) -> bool:
-    """Return whether a file is in an intermediate state of the change, neither the original nor a staged file.
+    """Return whether a file is in an intermediate state of the change: neither the original nor a staged file.
 
     Such a file is the front of an index, or a log that was cut in place and has some of its bytes again.
     """
@@ -208,12 +208,12 @@ def _log_of(intent: Intent) -> Becomes:
 
 
 def _files(intent: Intent) -> list[Becomes]:
-    """Return the indexes, and a log that is replaced."""
+    """Return the indexes, and the log if it is replaced."""
     return [*_companions(intent), *([] if is_cut(intent) else [_log_of(intent)])]
 
 
 def _companions(intent: Intent) -> list[Becomes]:
-    """Return the index files; one that a broker has rewritten may be replaced, since the kept one fits the old log."""
+    """Return the index files; a rewritten index may be replaced, because the backup fits the old log."""
     log = intent.originals[0].name
     return [
         Becomes(new.name, intent.old(new.name), new, None, "goes") for new in intent.made if new.name != log
@@ -234,7 +234,7 @@ def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
     index, log, companions = _index_of(intent), _log_of(intent), _companions(intent)
     in_place = is_cut(intent)
     if index is not None and lost_of(intent).front_bytes == index.size:
-        index = None  # the new index is correct for both logs, so it is put in place whole, like the other indexes
+        index = None  # correct for both logs, so put in place whole, like the other indexes
     steps: list[Step] = []
     if not mended:
         steps += [*keep_files(companions if in_place else [*companions, log], names), SyncDir(names.keep())]
@@ -255,13 +255,13 @@ def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
 
 
 def _front_steps(intent: Intent, name: str, source: str, names: Names) -> list[Step]:
-    """Return the steps that put the front of the new index in place, which is correct for both logs."""
+    """Return the steps that put in place the front of the new index, which is correct for both logs."""
     front = PutFront(name, source, names.out(name + FRONT), lost_of(intent).front_bytes)
     return [front, SyncDir(""), SyncDir(names.out())]
 
 
 def _has_front(folder: PartitionFolder, intent: Intent) -> bool:
-    """Return whether the front of the new index is in place; its time differs from an index that a broker cut."""
+    """Return whether the front of the new index is in place; its time differs from that of an index cut by a broker."""
     index = _index_of(intent)
     if index is None or lost_of(intent).front_bytes == index.size:
         return False
@@ -283,7 +283,7 @@ def _cut(folder: PartitionFolder, intent: Intent, *, mended: bool) -> None:
 def _give_time_back(folder: PartitionFolder, original: FileState) -> None:
     """Restore the log's modification time, and sync it.
 
-    The time is set even if it is right already, so that the fsync has a change to write, also after one that failed.
+    The time is set even if it is right already, so that the fsync has a change to write, even after a failed fsync.
     """
     path = folder.at(original.name)
     attributes = read_attributes(path, folder.tree)
@@ -292,11 +292,11 @@ def _give_time_back(folder: PartitionFolder, original: FileState) -> None:
 
 
 def _keep_cut_bytes(folder: PartitionFolder, intent: Intent) -> None:
-    """Copy the bytes to be cut, sync the copy and read it back."""
+    """Copy the bytes to be cut, sync the copy, and read the copy back: after the cut it is the only one."""
     kept = folder.names.keep(intent.originals[0].name + CUT)
     size = intent.originals[0].size - lost_of(intent).size_after
     if _digest(folder, kept, 0, size) == lost_of(intent).digest_removed:
-        return  # the copy got this name after it was synced
+        return  # the copy was synced before it got this name
     folder.remove(kept)
     made = folder.names.out(intent.originals[0].name + CUT)
     folder.remove(made)
@@ -345,7 +345,7 @@ def _digest(folder: PartitionFolder, path: str, start: int, size: int) -> str:
 
 
 def lines_of_cut(folder: PartitionFolder, plan: FileFingerprint, change: MendLog) -> Sequence[str]:
-    """Return the shell commands that append the cut bytes to the log again and restore its time.
+    """Return the shell commands that append the cut bytes to the log again and restore the log's time.
 
     Raises:
         StalePlanError: the log cannot be restored.
@@ -375,10 +375,10 @@ def lines_of_cut(folder: PartitionFolder, plan: FileFingerprint, change: MendLog
 
 
 def check_mended(folder: PartitionFolder, intent: Intent) -> None:
-    """Check that the log is as apply left it, so that nothing written since is lost or mixed with old bytes.
+    """Check that the log is as apply left it, so that undo neither loses later records nor mixes them with old bytes.
 
     Raises:
-        StalePlanError: the log was written since, or there are new segments behind it; the message names the file.
+        StalePlanError: the log was written since, or newer segments exist; the message names the file.
     """
     name, original = intent.originals[0].name, intent.originals[0]
     cut = FileState(name=name, size=lost_of(intent).size_after, mtime_ns=original.mtime_ns)
@@ -393,13 +393,13 @@ def check_mended(folder: PartitionFolder, intent: Intent) -> None:
 def check_not_trusted(folder: PartitionFolder, name: str) -> None:
     """Check, before damaged bytes return to a log end, that no broker was stopped cleanly since apply.
 
-    After a clean stop the next broker starts without recovery, and would append to the damaged bytes: its records could
-    not be read, and a later recovery would cut them off. Without a marker, or with the one from before apply, the
-    restored log is as safe as it was before apply. The time of apply is that of the plan's copy, because each run
-    rewrites the journal.
+    After a clean stop the next start skips recovery, and the broker would append behind the damaged bytes: nobody could
+    read these records, and a later recovery would truncate them. Without a marker, or with the marker from before
+    apply, the restored log is as safe as it was before apply. The time of apply is that of the plan's copy, because
+    each run rewrites the journal.
 
     Raises:
-        StalePlanError: a broker was stopped cleanly since.
+        StalePlanError: a broker was stopped cleanly since apply.
     """
     marker = folder.tree.status(f"{folder.log_dir}/{CLEAN_SHUTDOWN}")
     applied = folder.tree.status(f"{folder.private}/{COPY_NAME}")
@@ -423,9 +423,9 @@ def _steps_to_the_old_log(folder: PartitionFolder, intent: Intent) -> list[Step]
 def _give_bytes_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool) -> None:
     """Append the cut bytes to the log again.
 
-    Size and time do not show whether that was done: after a power cut they may be those of the original although bytes
-    are missing. A log that had lost its bytes gets them again even if they can be read, as long as the copy exists: the
-    fsync after the last write may have failed.
+    Size and time do not show whether the bytes were appended: after a power cut, both may be those of the original
+    although bytes are missing. A log that had lost bytes gets the bytes again, even if the bytes can be read, as long
+    as the copy exists: the fsync after the last write may have failed.
     """
     name, original, start = intent.originals[0].name, intent.originals[0], lost_of(intent).size_after
     size, kept = original.size - start, folder.names.keep(name + CUT)
@@ -440,7 +440,7 @@ def _give_bytes_back(folder: PartitionFolder, intent: Intent, *, was_mended: boo
 
 
 def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool) -> None:
-    """Check that the log is in a state that krepair leaves, and that its lost bytes are kept.
+    """Check that the log is in a state that krepair leaves, and that a backup of its lost bytes exists.
 
     Raises:
         StalePlanError: the log was written since, or the kept bytes are gone.
@@ -469,13 +469,13 @@ def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended:
 
 
 def _is_whole(folder: PartitionFolder, intent: Intent) -> bool:
-    """Return whether the bytes that a log lost in place are at its end again."""
+    """Return whether the bytes that were cut from a log in place are at the log's end again."""
     name, start = intent.originals[0].name, lost_of(intent).size_after
     return _digest(folder, name, start, intent.originals[0].size - start) == lost_of(intent).digest_removed
 
 
 def _is_the_log(folder: PartitionFolder, intent: Intent, found: FileState) -> bool:
-    """Return whether a log that is cut in place is still the planned one, by its time or by its remaining bytes."""
+    """Return whether a log that is cut in place is still the planned log, by its time or by its remaining bytes."""
     if found.mtime_ns == intent.originals[0].mtime_ns:
         return True
     return (
@@ -489,7 +489,7 @@ def _is_only_cut_bytes(folder: PartitionFolder, intent: Intent, size: int) -> bo
 
 
 def _is_kept(folder: PartitionFolder, name: str, start: int, size: int) -> bool:
-    """Return whether the log has only kept bytes behind the cut, or zeros where a power cut lost them."""
+    """Return whether the log has only kept bytes behind the cut, or zeros where a power cut lost kept bytes."""
     kept = _pieces(folder, folder.names.keep(name + CUT), 0, size)
     log = _pieces(folder, name, start, size)
     for (_, kept_piece), (_, log_piece) in zip(kept, log, strict=True):

@@ -1,9 +1,10 @@
-"""Carry out the changes of one partition, resume them after a crash, and undo them.
+"""Carry out, resume and undo the changes of one partition.
 
-``begin.py`` begins a change and ``executor.py`` carries it out. This module keeps the order: intent record, steps, done
-record. It finds unfinished changes by the journal and the files, so that any call may be repeated after a crash at any
-instant. If a broker that was started in between has finished a swap, or removed staged files, the work resumes from
-there. If a file is neither an original nor one of krepair's own, ``StalePlanError`` names it.
+``begin.py`` begins a change and an executor (``executor.py``) carries out the change. This module ensures the order:
+intent record, steps, done record. It finds unfinished changes by the journal and the files, so that any call may be
+repeated after a crash at any instant. If a broker that was started in between has finished a swap or removed staged
+files, the work resumes from that state. ``StalePlanError`` names a file that is neither an original nor one of
+krepair's own.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ from krepair.plan.model import Change, Commit, PartitionPlan
 
 _LOG: Final = logging.getLogger(__name__)
 Verify = Callable[[Sequence[Change]], Mapping[str, str]]
-"""Function that reads the new files of changes again; returns the errors by change id."""
+"""Function that reads the new files of changes again and returns the errors by change id."""
 
 Failure = KrepairError | OSError
 _EVENTS: Final[dict[type[Step], str]] = {Intent: "begun", Undo: "undo begun", Freed: "originals freed"}
 _STOPS_ALL: Final = (InterruptedAtSafePointError, LockLostError)
 _APPLIED: Final = frozenset({"committing", "committed", "undoing", "freed"})
-"""States of changes that ``undo`` rolls back, or refuses to because their originals are freed."""
+"""States of changes that ``undo`` rolls back, or refuses because their originals are freed."""
 
 
 def commit_partition(
@@ -79,17 +80,17 @@ def commit_partition(
     verify: Verify = lambda changes: {},
     staged: Mapping[str, StagedGroup] | None = None,
 ) -> list[ChangeResult]:
-    """Carry out every change that is not committed yet, in the plan's order; the first failure stops the others.
+    """Carry out every change that is not committed yet, in the plan's order; stop at the first failure.
 
     Args:
         commit: order of the renames, and use of the fence.
-        stage: function that makes the staged files of a change complete, verified and synced. It is called right before
-            the change, unless the change has passed its commit; the staged files may exist already.
+        stage: function that completes, verifies and syncs the staged files of a change. The function is called right
+            before the change, unless the change has passed its commit; the staged files may exist already.
         verify: function that reads the new files again before originals are freed; see ``Verify``.
-        staged: change id -> evidence of a rewritten group's staged files.
+        staged: evidence of rewritten groups' staged files, by change id.
 
     Returns:
-        One result per change, in the plan's order; and one more if the fence could not be lowered.
+        One result per change, in the plan's order; one more result if the fence could not be lowered.
 
     Raises:
         LockLostError: krepair no longer holds the lock; nothing more was touched.
@@ -107,15 +108,15 @@ def finish_partition(
     *,
     may_not_begin: bool = False,
 ) -> list[ChangeResult]:
-    """Finish or roll back the changes that an interrupted apply began, before anything else is read.
+    """Finish or roll back the changes that an interrupted apply began; called before anything else is read.
 
     Args:
         commit: order of the renames, and use of the fence.
         may_not_begin: True to roll back a swap of segments that has not passed its commit.
 
     Returns:
-        One result per unfinished change that is committed now, or could not be finished; and one more if the fence
-        could not be lowered. Changes that were rolled back have none.
+        One result per unfinished change that is committed now or could not be finished; one more result if the fence
+        could not be lowered. Changes that were rolled back have no result.
 
     Raises:
         LockLostError: krepair no longer holds the lock; nothing more was touched.
@@ -138,11 +139,12 @@ def undo_partition(
 
     Args:
         commit: use of the fence, and order of the renames.
-        bad_copies: change id -> error in its kept originals. Undo stops before the first of these changes.
-        journal: journal that the caller has just read with ``to_write``, under the same lock; None to read it here.
+        bad_copies: error in the backups of a change, by change id. Undo stops before the first of these changes.
+        journal: journal that the caller has just read with ``to_write``, under the same lock; None to read the journal
+            here.
 
     Returns:
-        One result per change, last change first; and one more if the fence, or the work folder, still exists.
+        One result per change, last change first; one more result if the fence or the work folder still exists.
 
     Raises:
         DamagedJournalError: the records cannot be trusted.
@@ -169,7 +171,7 @@ class _Run:
     """Changes, journal and fence of one partition during one call of apply or undo."""
 
     shows_damage = False
-    """True to raise the error of a damaged journal, instead of returning it as a failure of the first change."""
+    """True to raise the error of a damaged journal; False to return the error as a failure of the first change."""
     why_skipped = "an earlier change of this partition failed"
 
     def __init__(
@@ -199,7 +201,7 @@ class _Run:
     def through(self, work: Callable[[], list[ChangeResult]]) -> list[ChangeResult]:
         """Open the journal, do the work, and lower the fence.
 
-        The partition's folders are kept open between two records of the journal.
+        The partition's folders stay open between two records of the journal.
         """
         with self.folder.tree.keeping_folders():
             try:
@@ -241,7 +243,7 @@ class _Run:
             answer = self._detect_visit()
             self.journal.settle()
             if self.journal.at_work():
-                folder.make_private_folders()  # an undo whose last records were lost may have removed some
+                folder.make_private_folders()  # an undo whose last records were lost may have removed these
             if not self.guards.settled:
                 folder.sync_all()
             self._record_visit(answer)
@@ -257,7 +259,7 @@ class _Run:
         return marker_of(self.folder, self.watch.places())
 
     def _record_visit(self, answer: Answer) -> None:
-        """Record the changes that another program completed or rolled back; the fence is removed as after a start."""
+        """Record the changes that another program completed or rolled back, and lower the fence as after a start."""
         if not answer.why:
             return
         for change_id in answer.new:
@@ -307,12 +309,12 @@ class _Run:
         return []
 
     def _left(self, what: str, error: Failure, why: str, then: str) -> ChangeResult:
-        """Return a failure for a fence or work folder that still exists although all changes are done."""
+        """Return the failure for a fence or work folder that still exists although all changes are done."""
         result = failed(self.folder.folder, error, what, code=ExitCode.PARTLY)
         return replace(result, why=f"{why}: {result.why}; {then}")
 
     def _lift_fence(self) -> None:
-        """Lower the fence; a fence of an earlier run is reported, because that changes the next start."""
+        """Lower the fence; report a fence of an earlier run, because lowering it changes the next start."""
         earlier = not self.watch.was_put_up_here(self.fence.place)
         self.guards.hold()  # only the lock proves that no broker was started since the fence went up
         self.guards.begun = True
@@ -331,7 +333,7 @@ class _Run:
                 _LOG.info("%s: %s", record.change_id, event)
 
     def set_fence(self, *, fenced: bool) -> None:
-        """Raise the fence for a swap; lower it for other changes, since they may change active segments."""
+        """Raise the fence for a swap; lower the fence for other changes, because these may change active segments."""
         self.guards.begun = True
         if fenced and self.fenced and not self.fence_is_up:
             self.fence.put_up()
@@ -345,7 +347,7 @@ class _Run:
         return ChangeResult(change_id=change_id, partition=self.folder.folder, outcome=outcome, why=why)
 
     def failure(self, change_id: str, error: Failure, *, half_done: bool = False) -> ChangeResult:
-        """Return the failure of a change; if it is unfinished, the exit code is PARTLY, whatever stopped it."""
+        """Return the failure of a change; the exit code of an unfinished change is always PARTLY."""
         return failed(self.folder.folder, error, change_id, code=ExitCode.PARTLY if half_done else None)
 
     def skipped(self, changes: Sequence[Change], why: str = "") -> list[ChangeResult]:
@@ -353,10 +355,10 @@ class _Run:
         return [self.result(change.change_id, "skipped", why or self.why_skipped) for change in changes]
 
     def check_not_freed(self, change: Change, intent: Intent) -> None:
-        """Check that all kept originals of a change exist, if apply frees them and no record says that it has.
+        """Check that all backups of a change exist, if apply frees its backups and no record says that it has.
 
         Raises:
-            RefusedError: an original is gone; the message names it.
+            RefusedError: an original is gone; the message names the file.
         """
         if not is_freed_by_apply(change):
             return
@@ -382,11 +384,11 @@ class _Run:
         return results
 
     def go_back(self, intents: Sequence[Intent], *, committed: bool) -> ExecutionResult:
-        """Undo or roll back changes that belong together, so that every file is as it was before them.
+        """Undo or roll back changes that belong together, so that every file is as it was before these changes.
 
         Args:
             committed: True if the changes have passed their commit. Then an ``Undo`` record is written first. A
-                rollback before the commit needs no record: a later run that finds it interrupted rolls back again.
+                rollback before the commit needs no record: a later run repeats an interrupted rollback.
 
         Raises:
             KrepairError, OSError: none of the changes counts as undone, or a change cannot be rolled back.
@@ -416,12 +418,12 @@ class _Run:
         return outcome
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
-        """Return the failure of an undo; the change is unfinished once its undo has begun."""
+        """Return the failure of an undo; after its undo has begun, a change is unfinished."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
         return self.failure(change_id, error, half_done=half_done)
 
     def own_changes(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
-        """Mark changes of active segments as krepair's own, because fences take other changes for a broker's start.
+        """Mark changes of active segments as krepair's own, because fences treat other changes as a broker's start.
 
         Changes under the fence usually concern closed segments only, but a broker's swap may replace the active one.
         """
@@ -453,7 +455,7 @@ class _Forward(_Run):
     _may_not_begin = False
 
     def finish_all(self, *, may_not_begin: bool) -> list[ChangeResult]:
-        """Finish or roll back the changes that an interrupted run began, and no others."""
+        """Finish or roll back only the changes that an interrupted run began."""
         self._may_not_begin = may_not_begin
         results: list[ChangeResult] = []
         for batch in _in_batches(change for change in self.changes if self._phase(change) == "half done"):
@@ -466,7 +468,7 @@ class _Forward(_Run):
         """Carry out or resume all changes; return one result per change.
 
         If apply frees originals, it verifies each group of segments and frees its originals before the next group
-        begins. All other changes are verified after the last one, since one file may be right only together with
+        begins. All other changes are verified after the last change, because one file may be right only together with
         others.
         """
         results: dict[str, ChangeResult] = {}
@@ -491,7 +493,7 @@ class _Forward(_Run):
     def _apply_batch(
         self, batch: Sequence[Change], stage: Callable[[Change], None], *, stopped: bool
     ) -> list[ChangeResult]:
-        """Carry out changes that belong together and are in the same phase; return one result for each."""
+        """Carry out changes that belong together and are in the same phase; return one result per change."""
         half_done = self._phase(batch[0]) == "half done" and not stopped
         results = {result.change_id: result for result in (self._resume_batch(batch) if half_done else ())}
         for change in batch:
@@ -503,7 +505,7 @@ class _Forward(_Run):
         return [results[change.change_id] for change in batch]
 
     def _add_result_of_done(self, change: Change, results: dict[str, ChangeResult]) -> None:
-        """Add the result of a change that is committed or freed, unless some of its entries are still to be changed.
+        """Add the result of a committed or freed change, unless some of its checkpoint entries must still be changed.
 
         If originals are in their places although the journal says committed, the record of an undo may have been lost.
         """
@@ -513,7 +515,7 @@ class _Forward(_Run):
         intent = self.journal.intents[change_id]
         try:
             if state == "freed":
-                self._remove_kept([intent])  # an earlier run may have ended before all of them were gone
+                self._remove_kept([intent])  # an earlier run may have ended before it removed every original
             elif change_id not in results:
                 self._check_not_back(intent)
             if state == "committed" and has_more(self.folder, change, intent):
@@ -547,7 +549,7 @@ class _Forward(_Run):
     # -- freeing
 
     def _free(self, changes: Sequence[Change], verify: Verify) -> list[ChangeResult]:
-        """Verify changes whose originals apply frees, then free the originals; return the failures."""
+        """Verify changes whose originals apply frees, then free these originals; return the failures."""
         ready = [
             change
             for change in changes
@@ -576,9 +578,9 @@ class _Forward(_Run):
         return []
 
     def _remove_kept(self, intents: Sequence[Intent]) -> None:
-        """Remove the originals of changes that have a ``Freed`` record; may be repeated.
+        """Remove the backups of changes that have a ``Freed`` record; may be repeated.
 
-        The sync at the end makes their disk space available for the next changes.
+        The sync at the end makes the freed disk space available for the next changes.
         """
         folder, gone = self.folder, False
         for intent in intents:
@@ -592,7 +594,7 @@ class _Forward(_Run):
             folder.disk.sync_dir(folder.at(folder.names.keep()))
 
     def _not_right(self, change: Change, text: str) -> ChangeResult:
-        """Restore the originals of a wrong change, if no later change depends on it; return the failure."""
+        """Restore the originals of a wrong change, if no later change depends on this change; return the failure."""
         where = self.changes.index(change)
         later = [self.journal.states.get(other.change_id) for other in self.changes[where + 1 :]]
         end, command = "its originals are still kept: krepair undo PLAN puts them back", Next.of("undo", PLAN)
@@ -633,8 +635,9 @@ class _Forward(_Run):
     def _must_begin_again(self, intent: Intent) -> bool:
         """Return whether a change before its commit has to be rolled back instead of resumed.
 
-        This applies to a swap that may not begin now, or has another order of renames; and to every file of the root,
-        since an advanced recovery point is true only of files that no other program has changed since they were read.
+        This applies to a swap that may not begin now or has a different order of renames, and to every file of the
+        root: an advanced recovery point is true only of files that no other program has changed since krepair read the
+        files.
         """
         executor = executor_of(intent)
         if executor.is_committed(self.folder, intent):
@@ -674,19 +677,19 @@ class _Forward(_Run):
         return [*results, *self.skipped(batch[len(results) :])]
 
     def _not_begun(self, change: Change, error: Failure) -> ChangeResult:
-        """Return the failure of a change that changed no file; an error of writing then has the code UNWRITABLE."""
+        """Return the failure of a change that changed no file; the exit code of a write error is then UNWRITABLE."""
         code = ExitCode.UNWRITABLE if isinstance(error, WritingError) else None
         return failed(self.folder.folder, error, change.change_id, code=code)
 
     def _begin(self, change: Change, stage: Callable[[Change], None]) -> Intent:
         self.guards.begun = True
-        self.folder.make_private_folders()  # an interrupted undo may have removed some of them
+        self.folder.make_private_folders()  # an interrupted undo may have removed some of these folders
         stage(change)
         intent = begin(self.target, change)
         if self.journal.states.get(change.change_id) == "committed":
             earlier = self.journal.intents[change.change_id]
-            # An earlier run changed some of the entries: its kept original, from before all of them, stays the
-            # original.
+            # An earlier run changed some of the entries. The backup of that run, which precedes all changed entries,
+            # remains the original.
             intent = replace(intent, originals=earlier.originals, over=earlier.made[0])
         return intent
 
@@ -697,8 +700,8 @@ class _Forward(_Run):
             earlier: True if an earlier run wrote the records.
 
         Returns:
-            One result per change that is done, then the failure of the next one, and none for those after it. If it is
-            not known which of them are done, one failure for each change.
+            One result per change that is done, then the failure of the next change; later changes have no result. If it
+            is unknown which changes are done, one failure per change.
         """
         if not intents:
             return []
@@ -748,7 +751,7 @@ class _Backward(_Run):
         return logs_made(self.changes)
 
     def undo_all(self, bad_copies: Mapping[str, str]) -> list[ChangeResult]:
-        """Undo the changes, the last one first; the first failure stops the run."""
+        """Undo the changes, last change first; stop at the first failure."""
         results: list[ChangeResult] = []
         stopped = False
         for batch in _in_batches(self.changes[::-1]):
@@ -805,7 +808,7 @@ class _Backward(_Run):
             check_evidence(self.folder, self.partition, change, self.journal, self._marker())
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
-        """Return the failure of an undo; if another program wrote files of the change, purge is the next command."""
+        """Return the failure of an undo, with purge as next command if another program wrote files of the change."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
         again = change_id in self.journal.came_again
         if (half_done or again) and isinstance(error, StalePlanError) and not error.next_command:
@@ -822,15 +825,16 @@ class _Backward(_Run):
         """Remove the work folder once all originals are back.
 
         Returns:
-            A failure if a part of the folder is left, else an empty list.
+            A failure if a part of the folder still exists, else an empty list.
         """
         if self.journal.unfinished() or {"committed", "freed"} & set(self.journal.states.values()):
             return []
         try:
             self.guards.hold()
             check_nothing_kept(self.folder, self.journal)
-            # Folders may be kept open here, because the held lock keeps brokers from renaming them. Purge must not do
-            # that: beside a running broker it would continue in a folder that is marked for deletion.
+            # Folders may stay open here, because the held lock keeps brokers from renaming these folders. Purge must
+            # not keep folders open: beside a running broker, purge would continue in a folder that is marked for
+            # deletion.
             with self.folder.tree.keeping_folders():
                 remove_private_folder(self.folder)
         except (KrepairError, OSError) as error:

@@ -1,10 +1,10 @@
-"""Purge: remove the work folder with all kept originals; afterwards the plan cannot be undone.
+"""Purge: remove the work folder with all backups; afterwards the plan cannot be undone.
 
-Purge works beside a running broker. A broker ignores the work folder, unless it deletes the whole partition: then it
-renames the partition folder, waits for ``log.segment.delete.delay.ms`` (60 s) and removes everything in it. If a file
-that a broker of 2.2.1 has listed is missing a moment later, that broker takes the log directory offline
-(``Utils.delete``; 3.9.2 ignores the missing file). So purge touches nothing in a renamed folder: every call uses the
-partition folder's own name, and the first call after the renaming fails.
+Purge works beside a running broker. A broker ignores the work folder, unless the broker deletes the whole partition:
+then it renames the partition folder, waits for ``log.segment.delete.delay.ms`` (60 s), and removes the folder with its
+content. If a file that a broker of 2.2.1 has listed is missing a moment later, that broker takes the log directory
+offline (``Utils.delete``; 3.9.2 ignores the missing file). So purge touches nothing in a renamed folder: every call
+uses the partition folder's original name, and the first call after the renaming fails.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def purge_partition(
     """Remove the work folder of a plan; may be repeated after a crash at any instant.
 
     Args:
-        planned: names of the files that existed when the plan was made; a swap among them is a broker's. If it is empty
-            and a record is missing, a swap at the base offset of a kept file counts as krepair's.
-        judge: checks indexes that another program has written, see ``visited.Judge``.
+        planned: names of the files that existed when the plan was made; a swap among these files is a broker's. If
+            ``planned`` is empty and a record is missing, a swap at the base offset of a backup is treated as krepair's.
+        judge: function that checks indexes written by another program, see ``visited.Judge``.
 
     Returns:
-        Bytes freed on the disk (nothing for a hard link whose file has another name).
+        Bytes freed on the disk; a hard link frees nothing if its file has another name.
 
     Raises:
-        RefusedError: a change is unfinished, or the fence is up, so that apply or undo has to be completed first; or
-            the journal is damaged, and a kept file may be the last copy; or a new segment was damaged since, see
+        RefusedError: a change is unfinished or the fence is up, so that apply or undo must be completed first; or the
+            journal is damaged and a backup may be the last copy; or a new segment was damaged since apply, see
             ``_check_still_good``.
         OSError: a call failed; run it again.
     """
@@ -100,13 +100,13 @@ def drop_finished(folder: PartitionFolder) -> None:
 
 
 def check_all_finished(folders: Iterable[PartitionFolder], judge: Judge = lambda folder, names: "") -> None:
-    """Check that no folder needs apply or undo first: a purge of some folders must not make that impossible in others.
+    """Check that no folder needs apply or undo first: a purge of some folders must not make both impossible in others.
 
-    A folder that cannot be judged, or whose journal has lost a record, is skipped here: its own purge reports the
-    error, and the other folders are purged.
+    A folder that cannot be judged, or whose journal has lost a record, is skipped here: the purge of that folder
+    reports the error, and the other folders are purged.
 
     Raises:
-        RefusedError: a change is unfinished, or a fence is up; the message names it.
+        RefusedError: a change is unfinished or a fence is up; the message names it.
     """
     for folder in folders:
         with contextlib.suppress(OSError, StalePlanError):
@@ -121,10 +121,10 @@ def check_all_finished(folders: Iterable[PartitionFolder], judge: Judge = lambda
 
 
 def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: DamagedJournalError) -> None:
-    """Check, if the journal is damaged, that no kept file is needed, and that no swap is pending over one.
+    """Check, for a damaged journal, that no backup is needed and no swap is pending at the base offset of a backup.
 
     Raises:
-        DamagedJournalError: a kept file may be needed, or a swap is pending; the message names it.
+        DamagedJournalError: a backup may be needed, or a swap is pending; the message names the file.
         OSError: a file could not be read.
     """
     for name in swaps_of_kept(folder, planned):
@@ -141,14 +141,14 @@ def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: 
 
 
 def _check_finished(folder: PartitionFolder, journal: Journal, judge: Judge) -> bool:
-    """Check that neither apply nor undo has to be completed first; return whether the purge removes a fence, too.
+    """Check that neither apply nor undo must be completed first; return whether the purge also removes a fence.
 
     Raises:
-        RefusedError: one of them has to be completed; or neither can be, and a kept file may be the last copy.
+        RefusedError: apply or undo must be completed; or neither can be completed and a backup may be the last copy.
         OSError: a file could not be read.
     """
     if journal.purging:
-        return True  # a fence that is still up was given up before the purge began
+        return True  # an earlier check decided that the purge may remove a fence that is still up
     half_done = journal.unfinished()
     why = _why_refused(folder, journal, judge) if half_done or _has_fence(folder) else ""
     for change_id in half_done:
@@ -161,7 +161,7 @@ def _check_finished(folder: PartitionFolder, journal: Journal, judge: Judge) -> 
 
 
 def _why_refused(folder: PartitionFolder, journal: Journal, judge: Judge) -> str:
-    """Return why apply and undo refuse a folder that another program changed; empty if they do not."""
+    """Return why apply and undo refuse a folder that another program changed; empty if neither refuses the folder."""
     try:
         detect_visit(folder, journal, marker_of(folder, standing_fences(folder.tree, folder.log_dir)), judge)
     except StalePlanError as error:
@@ -170,10 +170,10 @@ def _why_refused(folder: PartitionFolder, journal: Journal, judge: Judge) -> str
 
 
 def _check_fence_given_up(folder: PartitionFolder, journal: Journal, why: str) -> None:
-    """Check, if only the fence is left, that apply cannot lower it, and that no kept file is needed.
+    """Check, if only the fence remains, that apply cannot lower the fence and no backup is needed.
 
     Raises:
-        RefusedError: apply can lower the fence, or a kept file may be the last copy.
+        RefusedError: apply can lower the fence, or a backup may be the last copy.
         OSError: a file could not be read.
     """
     if not why:
@@ -183,14 +183,14 @@ def _check_fence_given_up(folder: PartitionFolder, journal: Journal, why: str) -
 
 
 def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str, *, refused: bool) -> None:
-    """Check that an unfinished change needs none of its kept files, because a broker has written its files since.
+    """Check that an unfinished change needs none of its backups, because a broker has written its files since.
 
-    An undo that can be completed must be: without the kept files, some files would stay new and some would be old. For
-    an unfinished apply the check asks only what would be lost, not whether the apply could be completed. So a purge
-    always ends the plan once a person has dealt with the files that the message names.
+    An undo that can be completed must be completed: without the backups, some files would remain new while others are
+    old. For an unfinished apply the check asks only what would be lost, not whether the apply could be completed. So a
+    purge always ends the plan after a person has dealt with the files that the message names.
 
     Raises:
-        RefusedError: the change can be resumed, a swap is pending, or a kept file may be the last copy.
+        RefusedError: the change can be resumed, a swap is pending, or a backup may be the last copy.
         OSError: a file could not be read.
     """
     intent, undoing = journal.intents[change_id], journal.states[change_id] == "undoing"
@@ -215,13 +215,13 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str, *
 
 
 def _needed(folder: PartitionFolder, intent: Intent) -> list[str]:
-    """Return the kept files of a change that may be last copies, and whose offsets no broker's log covers."""
+    """Return the backups of a change that may be last copies and whose offsets no broker's log covers."""
     kept = last_copies(folder, kept_for(folder, intent))
     return [name for name in kept if not _is_covered(folder, name)]
 
 
 def _check_not_last(folder: PartitionFolder, needed: Sequence[str], what: str, command: Next) -> None:
-    """Raise an error if there are kept files that may be last copies; the message says how to move them away."""
+    """Raise an error if backups may be last copies; the message says how to move these backups away."""
     if needed:
         paths = " ".join(shlex.quote(folder.at(folder.names.keep(name))) for name in needed)
         raise RefusedError(
@@ -232,9 +232,10 @@ def _check_not_last(folder: PartitionFolder, needed: Sequence[str], what: str, c
 
 
 def _is_covered(folder: PartitionFolder, name: str) -> bool:
-    """Return whether a broker's log covers a kept file: it is whole from the file's base to its last offset.
+    """Return whether a broker's log covers a backup: the log is undamaged from the backup's base to its last offset.
 
-    A kept snapshot is covered if a log begins at or below its offset: brokers derive snapshots from the log.
+    A snapshot's backup is covered if a log begins at or below the snapshot's offset: brokers derive snapshots from the
+    log.
     """
     base = base_offset_of(name)
     files = map(parse_file_name, folder.file_names())
@@ -280,10 +281,10 @@ def _can_go_back(folder: PartitionFolder, intent: Intent) -> bool:
 
 
 def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
-    """Check by the records of a journal that no change is unfinished, and that no fence is up.
+    """Check by the records of a journal that no change is unfinished and no fence is up.
 
     Raises:
-        RefusedError: a change is unfinished or a fence is up; the next command completes it.
+        RefusedError: a change is unfinished or a fence is up; the next command completes the change.
         OSError: the fence could not be read.
     """
     half_done = journal.unfinished()
@@ -296,15 +297,16 @@ def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
 
 
 def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
-    """Check that no undo was begun whose record the journal has lost: a purge would remove originals not restored yet.
+    """Check that the journal has not lost the record of an undo: a purge would remove originals not restored yet.
 
-    If undo cannot be completed, a person has put some originals back over the new files, and purge ends the plan.
+    If undo cannot be completed, a person has moved some originals over the new files, and purge ends the plan.
     """
     for change_id, state in journal.states.items():
         if state != "committed":
             continue
         intent = journal.intents[change_id]
-        # A change without originals has nothing to lose; a broker's retention deletes such files, too.
+        # A change without originals has no backup to lose; the new files of such a change may also be deleted by
+        # retention.
         if not executor_of(intent).is_back(folder, intent) or not intent.originals:
             continue
         what = f"{change_id}: its originals are back, at least in part"
@@ -329,19 +331,19 @@ def _check_no_fence(folder: PartitionFolder) -> None:
 
 
 def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) -> int:
-    """Remove the work folder with all its content, the plan and the journal last.
+    """Remove the work folder with all its content, the plan's copy and the journal last.
 
-    Each call uses the full path, since purge runs beside a broker: once the broker renames the partition folder in
-    order to delete it, the calls fail.
+    Each call uses the full path, because purge runs beside a broker: after the broker has renamed the partition folder
+    to delete it, the calls fail.
 
     Args:
-        with_fence: True to remove a fence, too; the next start is then like one after an unclean stop.
+        with_fence: True to remove a fence as well; the next start is then like a start after an unclean stop.
 
     Returns:
-        Bytes freed on the disk, by files whose last name was removed and by the folders.
+        Bytes freed on the disk by the folders, and by files whose last link was removed.
 
     Raises:
-        RefusedError: the fence is up, and would be removed with the clean-shutdown marker.
+        RefusedError: the fence is up, and the purge would remove it with the clean-shutdown marker.
         OSError: a call failed; run it again.
     """
     if not folder.tree.is_folder(folder.private):
@@ -365,7 +367,7 @@ def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) 
 
 
 def _gone(folder: PartitionFolder) -> int:
-    """Sync the removal of the work folder, since its run may have been killed before that was durable."""
+    """Sync the removal of the work folder, because a killed run may have removed the folder without a sync."""
     if folder.tree.is_folder(folder.holder):
         folder.disk.sync_dir(folder.holder)
     return 0
@@ -386,11 +388,11 @@ def _remove(folder: PartitionFolder, path: str, status: os.stat_result) -> int:
 def _check_still_good(folder: PartitionFolder, journal: Journal) -> None:
     """Check, before originals are removed, that no new segment was damaged since apply.
 
-    Only files whose size or time has changed since apply are read, so the check usually costs nothing. A broker
-    replaces a closed segment when it cleans it, may cut it at the end of a batch, and writes nothing else to it. So a
-    closed segment with anything but batches was not written by a broker. The last segment is not checked, because a
-    broker may be writing to it. A byte that decayed on the disk changes neither size nor time; only ``verify`` finds
-    it.
+    Only files whose size or time has changed since apply are read, so the check usually costs nothing. A broker may
+    replace a closed segment by cleaning, or truncate it at the end of a batch, and writes nothing else to closed
+    segments. So if a closed segment contains anything but batches, no broker wrote these bytes. The last segment is not
+    checked, because a broker may be writing there. A byte that decayed on the disk changes neither size nor time; only
+    ``verify`` finds such damage.
 
     Raises:
         RefusedError: a new segment is damaged; the message names file and position.

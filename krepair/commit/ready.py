@@ -1,15 +1,17 @@
-"""Check that a plan may be applied or undone: everything that can refuse it, in the order of the checks.
+"""Check that a plan may be applied or undone; the checks run in the order below.
 
-1. The plan (``check_target``): it is a preview; the review objects; its directory is not there, or of another broker.
-2. The ground (``ready``): a link stands where a folder of krepair's own should be; this user may not change the files;
-   a broker, or another krepair, has the lock of the directory, or of one on whose logs apply rests; or that is gone.
-3. What apply rests on (``check_evidence``): another log directory that was searched is gone, or another one.
-4. Each partition, once what was half done is finished (``may_begin``): its folder is gone, or cannot be read; its files
-   are neither those of the plan nor what it makes; another plan has begun here, or is applied.
-5. The disk (``room.check_fits``), and the fence (``order.why_not_in_order``).
-6. The files of the root (``check_no_fence``): they wait until every fence is down.
+1. The plan (``check_target``): the plan is a preview; the review objects; the log directory is missing, or belongs to
+   another broker.
+2. Access (``ready``): a link is in the place of one of krepair's own folders; this user may not change the files; a
+   broker or another krepair holds the lock of the directory, or of a directory whose logs are evidence for apply; or
+   such a directory is gone.
+3. Evidence (``check_evidence``): another log directory that was searched for replicas is gone or was replaced.
+4. Each partition, after half-done changes are finished (``may_begin``): its folder is gone or unreadable; its files
+   have neither the planned old nor the planned new state; another plan has begun or is applied here.
+5. Disk space (``room.check_fits``) and the recovery guard (``order.why_not_in_order``).
+6. The files of the root (``check_no_fence``), which are changed only when every fence is down.
 
-Right before each change its files are looked at once more (``commit.begin``).
+Right before each change, krepair checks the files of the change again (``commit.begin``).
 """
 
 from __future__ import annotations
@@ -61,19 +63,19 @@ FINISHED: Final = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeSta
 def check_target(plan: Plan, log_dir: str = "") -> Plan:
     """Review the plan, and check that its directory exists and belongs to the plan's broker.
 
-    Journals and file contents tell whether the directory is as the plan left it. So a copy or a restored backup of the
-    directory is as good as the directory itself.
+    Journals and file contents show whether the directory is as the plan left it. So a copy or a restored backup of the
+    directory is equally good.
 
     Args:
         plan: plan as read from its file.
-        log_dir: absolute path of the directory in which a copy of the plan lies; empty: the plan's path.
+        log_dir: absolute path of the directory that contains a copy of the plan; empty for the plan's own path.
 
     Returns:
-        The plan, of that directory.
+        The plan, with the path of that directory.
 
     Raises:
-        RefusedError: the plan is a preview, or the review objects; the first objections and all codes are named.
-        StalePlanError: the directory is not there, or is of another broker or cluster.
+        RefusedError: the plan is a preview, or the review objects; the message has the first objections and all codes.
+        StalePlanError: the directory is missing, or belongs to another broker or cluster.
     """
     if isinstance(plan.preview, Preview):
         raise RefusedError(
@@ -87,7 +89,7 @@ def check_target(plan: Plan, log_dir: str = "") -> Plan:
 
 
 def _check_broker(plan: Plan) -> None:
-    """Refuse a directory of another broker. What the plan does not know (2.2 writes no cluster id) is not asked."""
+    """Refuse another broker's directory. Ids that the plan lacks (2.2 writes no cluster id) are not compared."""
     try:
         meta = meta_of(plan.log_dir)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -96,7 +98,7 @@ def _check_broker(plan: Plan) -> None:
         ) from error
     except OSError as error:
         if not (plan.cluster_id or plan.broker_id or plan.directory_id):
-            return  # it could not be read when the plan was made, either
+            return  # it was unreadable when the plan was made, too
         raise UnreadableError(f"{error.filename or plan.log_dir}: could not be read: {why(error)}") from error
     now = ("", "", "") if meta is None else (meta.cluster_id, meta.broker_id, meta.directory_id)
     was = (plan.cluster_id, plan.broker_id, plan.directory_id if now[2] else "")
@@ -129,7 +131,7 @@ def _review(plan: Plan) -> None:
 
 @contextlib.contextmanager
 def disk_below(log_dir: str, writer: Disk | None = None) -> Iterator[Disk]:
-    """Yield the writer for a log directory, which writes nowhere else; ``writer`` is used instead if there is one."""
+    """Yield the writer for a log directory, which writes only there; or ``writer`` if it is given."""
     if writer is not None:
         yield writer
         return
@@ -141,29 +143,30 @@ def disk_below(log_dir: str, writer: Disk | None = None) -> Iterator[Disk]:
 def ready(
     plan: Plan, writer: Disk | None = None, rests_on: Iterable[str] = ()
 ) -> Iterator[tuple[Disk, Lock]]:
-    """Check, before anything is changed, what krepair left here and who may change it; then hold the lock.
+    """Check krepair's own files and this user's permissions before anything is changed; then hold the lock.
 
     Args:
         plan: the plan that ``check_target`` returned.
         writer: writer to use instead of the real one, for tests.
-        rests_on: other log directories whose logs are read but not changed; their locks are held, too.
+        rests_on: other log directories whose logs are read but not changed; their locks are held as well.
 
     Yields:
         The writer for the log directory, and its lock, which is held until the end.
 
     Raises:
-        RefusedError: a link, or another kind of file, is at the place of a folder or file of krepair's own; or this
+        RefusedError: a link or another kind of file is in the place of one of krepair's own folders or files; or this
             user may not change the plan's files.
         UnreadableError: a file or folder could not be read.
-        LockedError: a broker, or another krepair, is working in one of the directories.
-        StalePlanError: a directory on which the plan rests is gone.
+        LockedError: a broker or another krepair is working in one of the directories.
+        StalePlanError: a directory whose logs are evidence for the plan is gone.
     """
     with disk_below(plan.log_dir, writer) as disk, contextlib.ExitStack() as held:
         folders = [journal_folder(disk, plan, target) for target in targets_of(plan)]
         try:
             check_may_change_root(disk.tree, plan.log_dir)
             for folder in folders:
-                # A partition folder that is gone, or is a link, is skipped later, with the reason in its result.
+                # A partition folder that is gone or is a link is skipped later, with the reason in the partition's
+                # result.
                 if disk.tree.is_folder(folder.holder):
                     folder.check_no_links()
                     check_may_change(folder)
@@ -180,11 +183,11 @@ def ready(
 
 
 # -- who may change the files: a new file takes over the owner of the one that it replaces, which only root can set, and
-# with fs.protected_hardlinks the kernel lets nobody but the owner and root make a hard link to a file
+# with fs.protected_hardlinks the kernel lets only the owner and root make a hard link to a file
 
 
 def check_may_change_root(tree: Tree, log_dir: str) -> None:
-    """Check that this user owns the files in the root, so that the fence can be raised.
+    """Check that this user owns the files in the root, so that a fence can be raised.
 
     Raises:
         WrongUserError: a file belongs to another user; the message names the first one.
@@ -197,10 +200,10 @@ def check_may_change_root(tree: Tree, log_dir: str) -> None:
 
 
 def check_may_change(folder: PartitionFolder) -> None:
-    """Check that this user owns the files of a partition and what krepair left in it.
+    """Check that this user owns the files of a partition and krepair's own files in its folder.
 
     Raises:
-        WrongUserError: a file belongs to another user; the message names it.
+        WrongUserError: a file belongs to another user; the message names the file.
         OSError: a file could not be read.
     """
     if os.geteuid() == 0:
@@ -210,10 +213,10 @@ def check_may_change(folder: PartitionFolder) -> None:
 
 
 def check_may_purge(folder: PartitionFolder) -> None:
-    """Check that this user owns what krepair left in a partition; the partition's own files do not matter.
+    """Check that this user owns krepair's own files in a partition; the partition's other files do not matter.
 
     Raises:
-        WrongUserError: a file or folder belongs to another user; the message names it.
+        WrongUserError: a file or folder belongs to another user; the message names this file or folder.
         OSError: a file or folder could not be read.
     """
     if os.geteuid() == 0:
@@ -229,7 +232,7 @@ def check_may_purge(folder: PartitionFolder) -> None:
 def _check_folder(tree: Tree, path: str) -> None:
     folder = tree.open_folder(path)
     try:
-        # access() asks the kernel, which also knows access control lists; mode bits alone do not.
+        # access() asks the kernel, which also applies access control lists; mode bits alone do not show these.
         may = os.access(f"/proc/self/fd/{folder}", os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
     finally:
         os.close(folder)
@@ -263,9 +266,9 @@ def _this_user() -> str:
 
 
 def why_not_begun(plan: Plan, view: LogDir) -> dict[str, Skipped]:
-    """Return why ``apply`` would refuse a finished plan on an unchanged directory, by partition folder.
+    """Return the reasons why ``apply`` would refuse a finished plan on an unchanged directory, by partition folder.
 
-    Lock, user, free space, clock and the evidence of the cluster may change before ``apply`` and are not checked.
+    Lock, user, free space, clock and the cluster's evidence may change before ``apply`` and are not checked.
     """
     changing = {target.folder: target for target in plan.partitions if target.changes}
     reasons: dict[str, Skipped] = {}
@@ -292,19 +295,19 @@ def why_not_begun(plan: Plan, view: LogDir) -> dict[str, Skipped]:
 def may_begin(
     plan: Plan, view: LogDir, target: PartitionPlan, folder: PartitionFolder, half_done_in_root: str
 ) -> dict[str, ChangeState]:
-    """Return change id -> state of each change of a target; raise where ``apply`` must not begin with the target.
+    """Return the state of each change of a target by change id; raise if ``apply`` must not begin with the target.
 
     Args:
         plan: the plan that will be applied.
-        view: the log directory as it is under the lock, after what was half done has been finished.
+        view: the log directory as listed under the lock, after half-done changes were finished.
         target: a partition of the plan, or the root.
         folder: folder of the target.
-        half_done_in_root: reason why another plan is half done in the root, which is undone only with all of its
-            partitions; or empty.
+        half_done_in_root: reason why another plan is half done in the root, or empty. Such a plan is undone only
+            together with all of its partitions.
 
     Raises:
-        StalePlanError: the partition is gone or cannot be read, or its files are neither those of the plan nor what
-            it makes.
+        StalePlanError: the partition is gone or unreadable, or its files have neither the planned old nor the planned
+            new state.
         RefusedError: another plan is at work here.
         OSError: a journal could not be read.
     """
@@ -315,7 +318,8 @@ def may_begin(
     if not is_root(target) and (partition is None or partition.unreadable):
         unreadable = partition.unreadable if partition is not None else "is gone"
         raise StalePlanError(f"{folder.path}: {unreadable}")
-    # States come from the journal and the files' contents: a file that is neither old nor new may be a broker's.
+    # States come from the journal and the files' contents: a file in neither the old nor the new state may be a
+    # broker's.
     states = status_in(folder, target)
     unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
     if unknown:
@@ -330,10 +334,10 @@ def may_begin(
 def _check_no_other_plan(
     others: Sequence[Beside], target: PartitionPlan, folder: PartitionFolder, half_done_in_root: str
 ) -> None:
-    """Check that no other plan has begun with the same files: each would take the other's files for its own.
+    """Check that no other plan has begun with the same files: each plan would mistake the other's files for its own.
 
     Raises:
-        RefusedError: another plan has begun here, and has not ended; or it is half done in the root.
+        RefusedError: another plan has begun here and has not ended, or another plan is half done in the root.
     """
     names = {name for change in target.changes for name in change.touches}
     other = why_not_ended(others, names) or half_done_in_root
@@ -347,7 +351,7 @@ def _list_plans(folder: PartitionFolder) -> Next:
 
 
 def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -> str:
-    """Return which file differs from the plan, and how."""
+    """Describe the first file that differs from the plan."""
     for file in plan.files:
         path = folder.at(file.name)
         status = folder.tree.status(path)
@@ -364,7 +368,7 @@ def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -
 def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
     """Check that every fence is down before files of the root change.
 
-    A fence has lowered an entry of one of these files, and watches the others.
+    A fence that is up has lowered an entry of one of these files, and watches the other files.
 
     Raises:
         RefusedError: the target is the root, and a fence is up.
@@ -383,14 +387,14 @@ def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
 def targets_of(plan: Plan) -> list[PartitionPlan]:
     """Return everything that the plan changes, in the order of ``apply``: partitions, then the root.
 
-    The root comes last: a fence lowers an entry of one of its files, so all fences must be down.
+    The root comes last, after all fences are down, because a fence lowers an entry of one of the root's files.
     """
     root = [] if plan.root is None else [as_partition(plan.root)]
     return [*apply_order(plan), *root]
 
 
 def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
-    """Return targets in commit order: damaged files of the root, which fences read; partitions; entries of the root."""
+    """Return targets in commit order: damaged root files, which fences read; partitions; entries of root files."""
     partitions = [target for target in targets if not is_root(target)]
     first, last = [], []
     for root in targets:
@@ -404,9 +408,9 @@ def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
 
 
 def undo_order(plan: Plan) -> list[PartitionPlan]:
-    """Return targets in the order of undo, commit order backwards: an entry is undone before the files it vouches for.
+    """Return targets in the order of undo, the reverse of commit order: entries before the files that they vouch for.
 
-    A recovery point that is still advanced while the old index or snapshot is back would make a start trust that file.
+    If an old index or snapshot were restored while the recovery point is still advanced, a start would trust that file.
     """
     return commit_order([*plan.partitions, *([] if plan.root is None else [as_partition(plan.root)])])[::-1]
 
@@ -417,22 +421,22 @@ def is_root(target: PartitionPlan) -> bool:
 
 
 def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
-    """Return the partition as it is listed now; None if its folder is gone."""
-    # They are listed by topic and number.
+    """Return the present listing of the partition; None if its folder is gone."""
+    # The partitions of a view are sorted by topic and number.
     at = bisect_left(view.partitions, (target.topic, target.partition), key=lambda partition: partition.key)
     partition = view.partitions[at] if at < len(view.partitions) else None
     return partition if partition is not None and partition.folder == target.folder else None
 
 
 def journal_folder(disk: Disk, plan: Plan, target: PartitionPlan) -> PartitionFolder:
-    """Return the folder of a partition, or of the root, in the form that the journal needs."""
+    """Return the folder of a partition or of the root, in the form that the journal needs."""
     if is_root(target) and plan.root is not None:
         return RootFolder(disk, plan.log_dir, plan.root.keeper, plan.plan_id)
     return PartitionFolder(disk, plan.log_dir, target.folder, plan.plan_id)
 
 
 def why_left_alone(folder: PartitionFolder) -> str:
-    """Return why a partition is skipped: its folder is gone, or is a link, which krepair never follows; or empty.
+    """Return why a partition is skipped: its folder is gone or is a link, which krepair never follows; else empty.
 
     Raises:
         OSError: the folder could not be read.

@@ -1,4 +1,4 @@
-"""Results of ``apply``, ``undo`` and ``purge``: plain values, which the command line prints as text or as JSON."""
+"""Results of ``apply``, ``undo`` and ``purge`` as plain values, which the command line prints as text or as JSON."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class KeptPlan(Struct, frozen=True, kw_only=True):
         state: ``applied``; ``half done`` (a change was interrupted); ``undone`` (only what is left over has to go);
             ``being purged``; ``staged`` (new files only, nothing was changed); ``unknown`` (a journal or folder could
             not be read).
-        partitions: names of the folders that hold something of it, ascending.
-        bytes: size of the files that have no other name, which is what purge frees.
+        partitions: names of the folders with backups of the plan, ascending.
+        bytes: size in bytes of the files without another link, which purge frees.
         last_written_ms: time of the last write to a journal of the plan, in epoch milliseconds; -1 if there is no
             journal.
         age_seconds: seconds since the last write, counted up to ``now_ms``; -1 if unknown.
@@ -60,7 +60,7 @@ class KeptReport(Report, frozen=True, kw_only=True):
 
     Attributes:
         log_dir: path of the log directory.
-        plans: the one written last comes first, which is the order in which they can be undone.
+        plans: backups of each plan, the plan written last first: the order in which the plans can be undone.
     """
 
     log_dir: str
@@ -71,7 +71,7 @@ class ApplyReport(Report, frozen=True, kw_only=True):
     """Result of ``apply``, ``undo`` or ``purge``.
 
     Attributes:
-        verb: the verb that ran.
+        verb: name of the verb that ran.
         plan_id: id of the plan.
         log_dir: path of the log directory.
         results: results of the changes, in the order of the plan.
@@ -81,10 +81,10 @@ class ApplyReport(Report, frozen=True, kw_only=True):
         interrupted: true if the run was stopped at a safe point.
         digest: digest of the plan, all 64 hex digits; empty where the plan was not read.
         notes: other facts to know, one sentence each, such as that the directory was moved.
-        taken_back: leftovers of an earlier run that this one undid, where nothing else was done: the fence of a
+        taken_back: leftovers of an earlier run that this run rolled back without doing anything else: the fence of a
             partition, or the id of a half-done change.
-        by_hand: shell lines of ``undo`` that put backups in place where a journal is damaged; a person types them while
-            the broker is stopped.
+        by_hand: shell commands, printed by ``undo`` for a damaged journal, that restore the backups; a person types
+            these commands while the broker is stopped.
     """
 
     verb: Literal["apply", "undo", "purge"]
@@ -102,7 +102,7 @@ class ApplyReport(Report, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """DONE if all is done; the shared code if nothing was done or undone; else PARTLY."""
+        """DONE if everything is done; the shared code if nothing was done or undone; else PARTLY."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         missed = [result for result in self.results if result.outcome not in _DONE_OUTCOMES]
@@ -123,8 +123,8 @@ def next_of(results: Sequence[ChangeResult], again: Next, otherwise: Next) -> Ne
 
     Args:
         results: results of the verb's changes.
-        again: the same command, which resumes after a crash or a full disk.
-        otherwise: the command for a run in which no failure asks for another one.
+        again: the same command, which resumes the work after a crash or a full disk.
+        otherwise: the command for a run without a failure that needs another command.
     """
     failed = [result for result in results if result.outcome == "failed"]
     command = next((result.next_command for result in (*failed, *results) if result.next_command), NOTHING)
@@ -134,7 +134,7 @@ def next_of(results: Sequence[ChangeResult], again: Next, otherwise: Next) -> Ne
 
 
 def _worst(codes: Iterable[int]) -> ExitCode:
-    """Return the code that all share; PARTLY if it is among them; else REFUSED, as nothing was changed."""
+    """Return the code that all results share; PARTLY if any result has it; else REFUSED: nothing was changed."""
     known = {code for code in codes if code}
     if ExitCode.PARTLY in known:
         return ExitCode.PARTLY

@@ -22,7 +22,7 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
         partition: name of the partition folder.
         outcome: ``committed`` now, ``already`` done before, ``skipped`` after the failure of an earlier change in the
             partition, ``failed``, ``undone``, ``purged``, or ``gone``: a broker deletes the partition with its backups.
-        exit_code: exit code that a failed or skipped change would have alone; else 0.
+        exit_code: exit code that a failed or skipped change would have by itself; else 0.
         why: one line with file, position and what was expected, if the outcome is ``failed``, ``skipped`` or ``gone``;
             else empty.
         bytes_freed: bytes freed on the disk (negative: used). ``purge`` counts each change; ``apply`` and ``undo``
@@ -54,7 +54,7 @@ def failed(
     Args:
         error: exception that stopped the change.
         change_id: id of the change; empty if the partition failed as a whole.
-        code: exit code instead of the error's own; an error of the operating system has PARTLY.
+        code: exit code that replaces the error's own; an error of the operating system has PARTLY.
     """
     next_command, again = NOTHING, ""
     if isinstance(error, KrepairError):

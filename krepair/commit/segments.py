@@ -1,4 +1,4 @@
-"""Executors that swap in new segments, complete brokers' swaps, and undo both, in the order of the commit protocol."""
+"""Executors that swap in new segments, complete brokers' swaps, and undo both in the order of the commit protocol."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from krepair.plan.model import FileFingerprint
 
 
 class _OfGroup(Executor):
-    """Common part of all swaps of segments, whether krepair or a broker began them."""
+    """Common part of all swaps of segments, begun by krepair or by a broker."""
 
     fenced = True
 
     @abstractmethod
     def _steps_to_commit(self, folder: PartitionFolder, intent: Intent) -> list[Step]:
-        """Return the steps that keep the originals and commit the swap."""
+        """Return the steps that keep the originals and then commit the swap."""
 
     def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> ExecutionResult:
         """Carry the swap out, or resume it.
@@ -57,10 +57,11 @@ class _OfGroup(Executor):
         return ExecutionResult(1)
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check that the new segment is unchanged, the originals are kept, and no broker would delete the swap.
+        """Check that the new segment is unchanged, all originals are kept, and no broker would delete the swap.
 
-        An undo that was begun is resumed even if a broker's cleaner left a ``.cleaned``: no other state would be
-        better. So is one that the journal does not mention: the steps are the same from any state.
+        An undo that was begun is resumed even if a broker's cleaner left a ``.cleaned``, because no other state would
+        be better. An undo without a record in the journal is resumed too, because the steps are the same from any
+        state.
         """
         group = GroupFiles(folder, intent)
         where = group.whereabouts()
@@ -71,7 +72,8 @@ class _OfGroup(Executor):
             raise folder.written_since(intent.log.name)
         for path, original, _ in self.kept(folder, intent):
             current = folder.state(path)
-            # Opening an index may change its time, never its size; a log with the original's size and time was not cut.
+            # Opening an index may change the index's time, never its size. A log with the original's size and time was
+            # not cut.
             exact = original.name.endswith(LOG)
             if (
                 current is None
@@ -92,7 +94,8 @@ class _OfGroup(Executor):
         where = group.whereabouts()
         if where in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}:
             return True
-        # The log is left out: a cleaner with nothing to clean may have left an identical one, see ``whereabouts``.
+        # The log is left out, because a cleaner with nothing to clean may have left an identical log, see
+        # ``whereabouts``.
         leaving = (
             (path, made)
             for made in intent.made
@@ -106,7 +109,7 @@ class _OfGroup(Executor):
         return any(group.is_original(name) for name in (*intent.snapshots, *logs) if name != new)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
-        """Return the backups of the originals that are not in their places."""
+        """Return the backups of the originals that are missing from the partition folder."""
         group = GroupFiles(folder, intent)
         return [
             KeptFile(folder.names.keep(original.name), original)
@@ -119,11 +122,11 @@ class SwapGroups(_OfGroup):
     """Executor for rewritten groups of segments."""
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an apply of the group has committed, by the order of renames in the group's intent."""
+        """Return whether an apply of the group has committed, judged by the order of renames in the intent record."""
         return GroupFiles(folder, intent).is_committed()
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether an interrupted swap is committed, or has its staged files and no broker would delete it.
+        """Return whether an interrupted swap is committed, or has its staged files and would survive a broker's start.
 
         Raises:
             StalePlanError: an original changed in between.
@@ -142,7 +145,7 @@ class SwapGroups(_OfGroup):
         return [*keeps, *synced(commit_steps(intent, names, intent.order, made))]
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check as the base class does, unless all originals are restored already."""
+        """Check the same as the base class, unless all originals are restored already."""
         if not _is_undone(GroupFiles(folder, intent)):
             super().check_undo(folder, intent, state)
 
@@ -152,8 +155,8 @@ class SwapGroups(_OfGroup):
         """Restore the originals from any state; before the commit, the new files go back to ``stage/``.
 
         Raises:
-            StalePlanError: a file is neither an original nor the new one; an original is gone; or a swap of another
-                plan, or of a broker, is pending.
+            StalePlanError: a file is neither an original nor a new file; an original is gone; or a swap of another plan
+                or of a broker is pending.
             OSError: a call failed.
         """
         [intent], names = intents, folder.names
@@ -181,10 +184,10 @@ class SwapGroups(_OfGroup):
         names, steps = folder.names, list[Step]()
         _check_swap_is_of_group(folder, intent)
         lost = group.missing_logs()
-        # While the new log is in stage/, krepair has not removed the original: a broker has deleted it.
+        # While the new log is in stage/, krepair has not removed any original: a broker has deleted a missing original.
         if lost and group.whereabouts() is not Whereabouts.STAGED:
             raise StalePlanError(f"{folder.at(lost[0])}: is gone, and the new segment did not take its place")
-        if intent.order == "P2":  # the one rename of P1 commits
+        if intent.order == "P2":  # P1 has nothing to reverse: its one rename commits
             done = commit_steps(intent, names, intent.order, staged_extensions(intent))
             steps = backwards(done, intent, names, committed=False)
         run(folder, [*synced(steps), *forget_steps(intent, names)], group)
@@ -193,18 +196,19 @@ class SwapGroups(_OfGroup):
 def _is_void(folder: PartitionFolder, intent: Intent) -> bool:
     """Return whether a broker's cleaner left a ``.cleaned``: every broker then deletes a swap at or above it.
 
-    With the order P2 the new files of this group are themselves ``.cleaned`` for a while. Files of other groups never
-    are, since each group is finished before the next one begins.
+    With the order P2 the new files of this group have the suffix ``.cleaned`` for a while. Files of other groups never
+    have it then, because each group is finished before the next group begins.
     """
     return bool(_cleaned_of_a_broker(folder, intent, intent.base_offset - (intent.order == "P2")))
 
 
 def _cleaned_of_a_broker(folder: PartitionFolder, intent: Intent, highest: int) -> str:
-    """Return another program's ``.cleaned`` that makes every broker delete a swap of a group; empty if there is none.
+    """Return another program's ``.cleaned`` that makes every broker delete a group's swap; empty if none exists.
 
     Args:
         intent: intent of the group.
-        highest: highest base offset at which no ``.cleaned`` is the plan's; above, the log's content decides.
+        highest: highest base offset at which no ``.cleaned`` is the plan's; above this offset, the log's content
+            decides.
     """
     log = intent.log.name + CLEANED
     if GroupFiles(folder, intent).is_of_another_program(log):
@@ -215,10 +219,10 @@ def _cleaned_of_a_broker(folder: PartitionFolder, intent: Intent, highest: int) 
 
 
 def _check_no_cleaner(folder: PartitionFolder, intent: Intent) -> None:
-    """Check, before an undo begins, that no broker's cleaner left a ``.cleaned``: a start would delete the undo's swap.
+    """Check, before an undo, that no broker's cleaner left a ``.cleaned``: a start would delete the undo's swap.
 
     Raises:
-        StalePlanError: there is such a file.
+        StalePlanError: a broker's ``.cleaned`` exists.
     """
     cleaned = _cleaned_of_a_broker(folder, intent, intent.base_offset - 1)
     if cleaned:
@@ -233,13 +237,13 @@ def check_nothing_between(
     change: RewriteSegments | CompleteSwap,
     planned: Mapping[str, FileFingerprint],
 ) -> None:
-    """Check, before an undo begins, that no new segment or pending swap has offsets of the originals.
+    """Check, before an undo, that no new segment or pending swap has offsets of the originals.
 
     A broker that truncated the log may have begun a new segment there. If a swap is pending, the undo would add a
     second one, and brokers since 3.0 delete all segments between two swaps.
 
     Raises:
-        StalePlanError: there is such a file; the message names it.
+        StalePlanError: such a segment or swap exists; the message names the file.
     """
     for file in map(parse_file_name, folder.file_names()):
         if file.name in planned or file.base_offset is None:
@@ -260,10 +264,10 @@ def _is_undone(group: GroupFiles) -> bool:
 
 
 def _check_swap_is_of_group(folder: PartitionFolder, intent: Intent) -> None:
-    """Check that a ``.log.swap`` is the group's own: another one may hold the only copy of the group's records.
+    """Check that a ``.log.swap`` belongs to the group: another swap may hold the only copy of the group's records.
 
-    Such a swap remains if another plan, or a broker's cleaner, was stopped after its commit. The originals are then
-    gone from their places, and their backups here may be the last copies.
+    A swap remains if another plan or a broker's cleaner was stopped after the commit. The originals are then gone from
+    the partition folder, and the backups here may be the last copies.
 
     Raises:
         StalePlanError: the swap belongs to another program or plan.
@@ -279,23 +283,23 @@ def _check_swap_is_of_group(folder: PartitionFolder, intent: Intent) -> None:
 
 
 class FinishSwaps(_OfGroup):
-    """Executor for swaps that a broker began; undo restores exactly the files that were pending.
+    """Executor for swaps that a broker began; undo restores exactly the files of the pending swap.
 
-    A broker's ``.log.swap`` beside the segments that it replaces is like a swap of krepair that has just passed its
-    commit. So the next steps and their order are those of the commit protocol: ``P1`` up to 2.8 and everywhere under
-    the fence, ``P2`` from 3.0. A broker that is started at any instant ends with the same records. Undo does the same
-    steps backwards, and ends when the swap is pending again.
+    A broker's ``.log.swap`` beside the segments that it replaces is like one of krepair's swaps that has just passed
+    its commit. So the next steps and their order are those of the commit protocol: ``P1`` up to 2.8 and always under
+    the fence, ``P2`` from 3.0. A broker that is started at any instant ends with the same records. Undo reverses the
+    same steps in reverse order, until the swap is pending again.
     """
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Return whether the swap became the segment; a broker that started in between does the same."""
+        """Return whether the swap became a segment, through krepair or through a broker that was started in between."""
         return GroupFiles(folder, intent).whereabouts() is Whereabouts.FINAL
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether an interrupted completion has all its staged indexes.
 
         Raises:
-            StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
+            StalePlanError: the ``.log.swap`` is gone but did not become a segment.
         """
         where = GroupFiles(folder, intent).whereabouts()
         if where is Whereabouts.FINAL:
@@ -319,7 +323,7 @@ class FinishSwaps(_OfGroup):
     def go_back(
         self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool
     ) -> ExecutionResult:
-        """Make the swap pending again, with every file as it was; the steps are the same from any state.
+        """Make the swap pending again, with every file as before; the steps are the same from any state.
 
         Raises:
             StalePlanError: a file is neither an original nor one of krepair's own.

@@ -1,9 +1,9 @@
-"""Stack of the plans of one partition: ``undo`` takes the newest first, ``purge`` the oldest first.
+"""Stack of one partition's plans: ``undo`` takes the newest plan first, ``purge`` the oldest plan first.
 
-So no later plan rests on files that an earlier one may still restore, and no plan gives up backups that an earlier one
-needs. A number in the journal tells which plan is newer, not a clock: see ``JournalHeader``. Checkpoint entries in the
-root count for their partitions. A plan that keeps no more backups does not count. Plans of 1.0.0 have no numbers, so
-two of them look at their own files alone.
+This order ensures that no later plan depends on files that an earlier plan may still restore, and that no plan loses
+backups that an earlier plan needs. A number in the journal, not a clock, shows which plan is newer (``JournalHeader``).
+A plan that changes a partition's checkpoint entry in the root belongs to the stack of that partition. A plan without
+backups belongs to no stack. Plans of 1.0.0 have no numbers, so two such plans are compared by their own files only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.next_command import by_id
 
 _FRONT_BYTES = 4096
-"""Enough of a journal for its first line."""
+"""Number of bytes that always contain the first line of a journal."""
 
 
 class Kept(NamedTuple):
@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 
     Attributes:
         plan_id: id of the other plan.
-        number: number of its journal.
+        number: number of the other plan's journal.
     """
 
     plan_id: str
@@ -39,11 +39,11 @@ class Kept(NamedTuple):
 
 
 class Stack:
-    """The plans that keep something in a log directory.
+    """Plans with backups in a log directory.
 
     Args:
-        view: the log directory, as it was listed under the lock.
-        plan_id: id of the plan that is undone or purged, whose own folders do not count.
+        view: the log directory, as listed under the lock.
+        plan_id: id of the plan that is undone or purged, whose own folders are ignored.
     """
 
     def __init__(self, view: LogDir, plan_id: str) -> None:
@@ -52,15 +52,15 @@ class Stack:
         self._lines: dict[str, frozenset[tuple[str, int]] | None] = {}
 
     def check(self, folder: PartitionFolder, number: int, verb: Literal["undo", "purge"]) -> None:
-        """Check that the plan is the next one of its partition.
+        """Check that the plan is the next plan on the partition's stack.
 
         Args:
             folder: folder of the partition, or of the root.
             number: number of the plan's journal there.
-            verb: ``undo`` takes the newest first, ``purge`` the oldest.
+            verb: ``undo``, which takes the newest plan first, or ``purge``, which takes the oldest.
 
         Raises:
-            StalePlanError: another plan comes first; the message names it.
+            StalePlanError: another plan comes first; the message names that plan.
         """
         others = [kept for kept in self._beside(folder) if kept.number or number]
         if verb == "undo":
@@ -94,7 +94,7 @@ class Stack:
                 yield from self._kept(partition, private)
 
     def _keys_of(self, plan_id: str) -> frozenset[tuple[str, int]] | None:
-        """Return the partitions whose root entries a plan changes; None if its copy is unreadable, so any may be."""
+        """Return the partitions whose root entries a plan changes; None (possibly all) if its copy is unreadable."""
         if plan_id not in self._lines:
             self._lines[plan_id] = None
             with suppress(KrepairError, OSError):
@@ -108,7 +108,7 @@ class Stack:
         return self._lines[plan_id]
 
     def _kept(self, partition: Partition, private: PrivateFolder) -> Iterator[Kept]:
-        with suppress(KrepairError, OSError):  # its own verbs say what is wrong with it
+        with suppress(KrepairError, OSError):  # the verbs of that plan report the error
             in_root = private.name.endswith(ROOT_SUFFIX)
             journal = Journal(
                 RealDisk(), private.path, private.plan_id, ROOT if in_root else partition.folder
@@ -123,7 +123,7 @@ def _key(folder: PartitionFolder) -> tuple[str, int]:
 
 
 def next_number(view: LogDir, plan_id: str) -> int:
-    """Return the number for journals that are begun now: higher than that of every other plan in the log directory."""
+    """Return the number for journals that begin now, higher than that of every other plan in the log directory."""
     highest = 0
     with Tree(view.path, view.inode) as tree:
         for _, private in private_of(view):

@@ -34,7 +34,7 @@ class ChangeState(StrEnum):
 
 
 def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
-    """Return the evidence of rewritten groups' staged files in the journal, by change id."""
+    """Return the journal's evidence of rewritten groups' staged files, by change id."""
     return {
         name: StagedGroup(intent.parts, intent.digests)
         for name, intent in journal.intents.items()
@@ -45,15 +45,15 @@ def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
 def status_in(
     folder: PartitionFolder, partition: PartitionPlan, journal: Journal | None = None
 ) -> dict[str, ChangeState]:
-    """Return the state of each change of a partition, or of the root, by its id.
+    """Return the state of each change of a partition or of the root, by change id.
 
-    ``freed``: the change is committed and verified, and its originals were freed. ``committing`` and ``undoing``: the
-    command was interrupted, and the same command resumes it. ``purged``: the new file is in its place and nothing is
-    kept; the file is identified by its digest if the plan has one, else by size and time. ``unknown``: the files have
-    neither their planned nor their new states.
+    ``freed``: the change is committed and verified, and its originals were freed. ``committing`` and ``undoing``: apply
+    or undo was interrupted, and the same command resumes. ``purged``: the new file is in its place and no backup
+    exists; the file is identified by its digest if the plan has a digest, else by size and time. ``unknown``: the files
+    have neither their planned old nor their planned new states.
 
     Args:
-        journal: journal of the folder, read just now; None to read it here.
+        journal: journal of the folder, just read; None to read the journal here.
 
     Raises:
         RefusedError: the journal is damaged, or belongs to another plan.
@@ -94,8 +94,8 @@ class Beside(NamedTuple):
     """Work folder of another plan for the same files.
 
     Attributes:
-        holder: the partition folder that has the work folder.
-        private: the work folder.
+        holder: partition folder that contains the work folder.
+        private: the work folder itself.
     """
 
     holder: Partition
@@ -103,19 +103,19 @@ class Beside(NamedTuple):
 
 
 def half_done(partition: Partition) -> str:
-    """Return why a swap here may be that of an interrupted change of krepair; empty if it is a broker's."""
+    """Return why a swap here may belong to an interrupted change of krepair; empty if the swap is a broker's."""
     return why_half_done(
         Beside(partition, private) for private in partition.private if not private.name.endswith(ROOT_SUFFIX)
     )
 
 
 def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Beside]:
-    """Return the work folders of other plans for the files of a partition, or of the root (None).
+    """Return other plans' work folders for the files of a partition or of the root.
 
     Args:
         view: the log directory.
         partition: the listed partition; None for the root.
-        but: id of the plan whose own work folders do not count.
+        but: id of the plan whose own work folders are ignored.
     """
     holders = view.partitions if partition is None else (partition,)
     return [
@@ -127,7 +127,7 @@ def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Be
 
 
 def why_half_done(others: Iterable[Beside]) -> str:
-    """Return the reason why another plan must be resumed or undone before a change begins; empty if there is none."""
+    """Return why another plan must be resumed or undone before a change begins; empty if no plan must."""
     for beside in others:
         try:
             changes = _journal(*beside).unfinished()
@@ -140,9 +140,10 @@ def why_half_done(others: Iterable[Beside]) -> str:
 
 
 def why_not_ended(others: Sequence[Beside], names: Collection[str]) -> str:
-    """Return the reason why another plan must be resumed or undone before a new plan changes these files; or empty.
+    """Return why another plan must be resumed or undone before a new plan changes these files; empty if no plan must.
 
-    A plan with staged files will replace the files of the same names. A plan that has staged none may remove any file.
+    A plan with staged files will replace the files with the same names. A plan without staged files may remove any
+    file.
 
     Args:
         others: work folders of other plans.

@@ -1,10 +1,11 @@
-"""Carry out steps: link files of a partition into ``keep/``, rename, remove and sync them.
+"""Carry out steps: link a partition's files into ``keep/``, rename files, remove files, and sync folders.
 
-Four operations are not made of steps: the cut of a log in place (``mend.py``), the removal of files that a broker left
+Four operations do not consist of steps: the cut of a log in place (``mend.py``), the removal of a broker's leftovers
 (``group.py``), purge, and the fence.
 
-Every step asks first whether it may be done (``OwnFiles``), so that a list of steps can be repeated from its start
-after a crash, or after a broker has completed a part of it. A folder is synced only if a name in it has changed.
+Before every step, ``OwnFiles`` decides whether the step is still to be done. So a list of steps can be repeated from
+its start after a crash, or after a broker has completed some of the steps. A folder is synced only if a name in the
+folder has changed.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ from krepair.durable.attributes import read_attributes
 
 
 class OwnFiles(Protocol):
-    """The files of one change: each method returns whether a step is still to be done, and raises where it must not.
+    """Files of one change; each method returns whether a step is still to be done, and raises if it must not be.
 
-    Each of them raises ``StalePlanError`` if a file is neither an original nor the new one, ``RefusedError`` if an
-    original would be lost, and ``VerifyFailedError`` if a staged file is not the one that krepair made.
+    Each method raises ``StalePlanError`` if a file is neither an original nor a new file, ``RefusedError`` if an
+    original would be lost, and ``VerifyFailedError`` if the content of a staged file differs from what krepair wrote.
     """
 
     def may_keep(self, name: str, kept: str) -> bool:
-        """Return whether the original has to be secured under the path ``kept``."""
+        """Return whether the original must still be secured under the path ``kept``."""
 
     def may_put(self, source: str, target: str) -> bool:
-        """Return whether the new file has to be renamed."""
+        """Return whether the new file must still be renamed."""
 
     def may_take(self, name: str) -> bool:
-        """Return whether the original has to be removed."""
+        """Return whether the original must still be removed."""
 
     def may_restore(self, kept: str, name: str) -> bool:
-        """Return whether the original has to get its name again."""
+        """Return whether the original must still be restored under its name."""
 
     def may_move_out(self, source: str, target: str) -> bool:
-        """Return whether the new file has to lose its name."""
+        """Return whether the new file must still be moved away."""
 
 
 def run(folder: PartitionFolder, steps: Iterable[Step], files: OwnFiles | None = None) -> None:
-    """Carry out steps, except those that were done before.
+    """Carry out the steps that are not done yet.
 
     Args:
-        files: the files of the change; None if the steps only remove and sync.
+        files: files of the change; None if the steps only remove and sync.
 
     Raises:
-        StalePlanError, RefusedError, VerifyFailedError: a step must not be done; see ``OwnFiles``.
+        StalePlanError, RefusedError, VerifyFailedError: a step must not be carried out, see ``OwnFiles``.
         OSError: a call failed; the steps before it were done.
     """
     for step in steps:

@@ -1,15 +1,16 @@
-"""Steps of apply and undo as values, in their order.
+"""Steps of apply and undo as values, and the order in which these steps are carried out.
 
-``MoveOut`` reverses ``Put``, ``Restore`` reverses ``Take``, and ``Remove`` deletes what ``Keep`` has made. An undo of a
-group carries out the reversed steps of its apply in reverse order (``backwards``), so it passes only through states
-that apply passes through. ``PutFront`` is for an index whose log loses bytes. These functions are pure;
-``krepair.commit.stepping`` carries the steps out. Every kind of change consists of them, except for the cut of a log in
-place.
+Three kinds of step have a reverse: ``Put`` (reversed by ``MoveOut``), ``Take`` (``Restore``) and ``Keep``, whose backup
+``Remove`` deletes. ``SyncDir`` and ``PutFront``, which is for an index whose log loses bytes, have none. An undo of a
+group carries out the reversed steps of its apply in reverse order (``backwards``), so the undo passes only through
+states that apply also passes through. These functions are pure; ``krepair.commit.stepping`` carries out the steps.
+Every kind of change consists of such steps, except for the cut of a log in place.
 
 For a group of segments the order depends on the broker's version. Each order was tested at every rename with the
-loaders of 2.2.1, 2.3.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1`` is right up to 2.8,
-and everywhere under the fence; ``P2`` is right from 3.0. For other files there is one order: ``keep_files``,
-``swap_files``; for an undo ``files_back``, ``forget_files``.
+loaders of 2.2.1, 2.3.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 (docs/crash-safety.md): ``P1`` is safe up to 2.8, and under the
+fence for every version; ``P2`` is safe from 3.0 on. No order suits both, because brokers up to 2.8 delete an index
+beside any ``.swap``, and brokers from 3.0 on create an empty index if a ``.log.swap`` comes alone. Other files have
+only one order: ``keep_files``, then ``swap_files``; for an undo ``files_back``, then ``forget_files``.
 
 Paths are relative to the partition folder; ``""`` is the partition folder itself.
 """
@@ -26,7 +27,7 @@ CLEANED = ".cleaned"
 
 
 class Keep(NamedTuple):
-    """Step that secures an original in ``keep/``: by a hard link, or by a copy that is made at ``via``."""
+    """Step that secures an original in ``keep/``, by a hard link or by a copy that is first written to ``via``."""
 
     name: str
     kept: str
@@ -34,28 +35,28 @@ class Keep(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Step that gives a new file its next name; the file is at the first of the sources that exists."""
+    """Step that renames a new file to its next name; the file is taken from the first source that exists."""
 
     sources: tuple[str, ...]
     target: str
 
 
 class Take(NamedTuple):
-    """Step that removes an original, which is kept, from the partition folder."""
+    """Step that unlinks an original from the partition folder, after ``keep/`` holds the original."""
 
     name: str
 
 
 class Restore(NamedTuple):
-    """Step that gives a kept original its name again.
+    """Step that restores a kept original under its name.
 
     Attributes:
         kept: path of the backup.
         name: name of the original.
-        how: ``moved``: the backup is renamed over what has the name; ``linked``: the backup stays; ``copied``: it
-            stays, and the copy is made at ``via``; ``over``: it stays, and a link that is made at ``via`` is renamed
-            over what has the name, so that the name is never free.
-        via: path where the second name is made first.
+        how: ``moved``: the backup is renamed over the present file; ``linked``: the name becomes a link to the backup;
+            ``copied``: the name becomes a copy, first written to ``via``; ``over``: a link made at ``via`` is renamed
+            over the present file, so that the name always exists. Only ``moved`` removes the backup.
+        via: path where the link or copy is made first.
     """
 
     kept: str
@@ -65,14 +66,14 @@ class Restore(NamedTuple):
 
 
 class MoveOut(NamedTuple):
-    """Step that takes the name of a new file away: the file gets the name before it, or goes to ``out/``."""
+    """Step that reverses ``Put``: renames a new file back to its previous name, or into ``out/``."""
 
     sources: tuple[str, ...]
     target: str
 
 
 class PutFront(NamedTuple):
-    """Step that puts the first ``size`` bytes of ``source`` in the place of a file, by way of ``via``."""
+    """Step that replaces a file by the first ``size`` bytes of ``source``, first written to ``via``."""
 
     name: str
     source: str
@@ -81,7 +82,7 @@ class PutFront(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Step that removes one of krepair's own files without checking its content."""
+    """Step that removes one of krepair's own files without checking the file's content."""
 
     path: str
 
@@ -103,9 +104,9 @@ class Becomes(NamedTuple):
         old: state of the original; None if there was none.
         new: state of the staged file, with its final name; None if the change removes the file.
         over: state of the file of an earlier run of the same change, which the staged file replaces; else None.
-        foreign: treatment of another program's file under this name: it ``stops`` the change, ``goes`` (an index that a
-            broker rebuilt may be replaced, because the original is kept), or ``stays`` when undo removes krepair's
-            file.
+        foreign: effect of another program's file under this name: the file ``stops`` the change, ``goes`` (an index
+            that a broker rebuilt may be replaced, because the original is kept), or ``stays`` when undo removes
+            krepair's file.
     """
 
     name: str
@@ -147,9 +148,10 @@ def staged_extensions(group: Intent) -> tuple[str, ...]:
 
 
 def extensions_to_undo(order: Order) -> tuple[str, ...]:
-    """Return the extensions of the new files as ``backwards`` expects them; a broker may have added any of them.
+    """Return the extensions of the new files in the order for ``backwards``; a broker may have added any index.
 
-    In P1 the transaction index goes out last: a start that completes the swap makes the other two again.
+    In P1 the transaction index is moved out last, because a broker that completes the swap rebuilds only the two other
+    indexes.
     """
     log, *indexes = SEGMENT_SUFFIXES
     return (log, *reversed(indexes)) if order == "P1" else SEGMENT_SUFFIXES
@@ -163,12 +165,12 @@ def segment_originals(group: Intent) -> list[str]:
 
 
 def pending_indexes(group: Intent) -> list[str]:
-    """Return the names of the index swaps that a broker left with its ``.log.swap``; they are originals."""
+    """Return the names of the index swaps that a broker left with its ``.log.swap``, which are originals."""
     return [state.name for state in group.originals if state.name.endswith(SWAP)]
 
 
 def keep_steps(group: Intent, names: Names, originals: Sequence[str]) -> list[Step]:
-    """Return the steps that secure originals in ``keep/`` before anything is renamed."""
+    """Return the steps that secure originals in ``keep/``; they come before any rename."""
     keeps = [
         Keep(name, names.keep(name), names.out(name) if name in group.copied else "") for name in originals
     ]
@@ -178,8 +180,8 @@ def keep_steps(group: Intent, names: Names, originals: Sequence[str]) -> list[St
 def commit_steps(group: Intent, names: Names, order: Order, extensions: Sequence[str]) -> list[Step]:
     """Return the steps that commit a group whose new files are staged and whose originals are kept.
 
-    P1: the staged log becomes ``A.log.swap``: that commits. P2: all staged files become ``.cleaned``, then ``.swap``;
-    the last of these renames commits.
+    P1: renaming the staged log to ``A.log.swap`` commits. P2: all staged files become ``.cleaned``, then ``.swap``; the
+    last of these renames commits.
     """
     finals = [segment_name(group.base_offset, extension) for extension in extensions]
     if order == "P1":
@@ -191,17 +193,17 @@ def commit_steps(group: Intent, names: Names, order: Order, extensions: Sequence
 
 
 def waiting_steps(group: Intent, names: Names, order: Order, extensions: Sequence[str]) -> list[Step]:
-    """Return the steps that put the new indexes beside a ``.log.swap`` that waits alone, as P2 expects them."""
+    """Return the steps that put the new indexes beside a lone ``.log.swap``, where P2 expects these indexes."""
     indexes = [segment_name(group.base_offset, e) for e in extensions if e != LOG and order == "P2"]
     return [Put((names.stage(name),), name + SWAP) for name in indexes]
 
 
 def replace_steps(group: Intent, names: Names, order: Order, extensions: Sequence[str]) -> list[Step]:
-    """Return the steps that turn a pending ``.log.swap`` into the only segment.
+    """Return the steps that complete a committed swap, after which only the new segment remains.
 
-    The originals are removed, highest base first. P1: the new indexes take their names, and the log takes its own. P2:
-    the ``.swap`` files take their names, the log first. Snapshots of merged segments go last. An earlier run may have
-    begun with P2, so P1 expects each index in both places.
+    The originals are removed first, highest base offset first. P1: the new indexes get their final names, then the log.
+    P2: the ``.swap`` files get their final names, the log first. Snapshots of merged segments are removed last. An
+    earlier run may have begun with P2, so P1 searches for each index in both places.
     """
     log, *indexes = (segment_name(group.base_offset, extension) for extension in extensions)
     waits = [(names.stage(name), name + SWAP) if order == "P1" else (name + SWAP,) for name in indexes]
@@ -212,10 +214,10 @@ def replace_steps(group: Intent, names: Names, order: Order, extensions: Sequenc
 
 
 def backwards(steps: Sequence[Step], group: Intent, names: Names, *, committed: bool = True) -> list[Step]:
-    """Return the steps of an undo: those of the apply, the last one first, each reversed.
+    """Return the steps of an undo: each step of the apply reversed, the last step first.
 
     Args:
-        committed: False if the swap has not passed its commit: then the staged files go back to ``stage/``.
+        committed: False if the swap has not passed its commit; then the new files are moved back to ``stage/``.
     """
     return [_reversed(step, group, names, committed=committed) for step in reversed(steps)]
 
@@ -236,7 +238,7 @@ def _reversed(step: Step, group: Intent, names: Names, *, committed: bool) -> St
 
 
 def synced(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps with a sync of both folders after each rename, and of the partition folder after neighbours."""
+    """Return the steps with syncs inserted after renames, and after each run of removed or restored originals."""
     done: list[Step] = []
     for place, step in enumerate(steps):
         done.append(step)
@@ -250,7 +252,7 @@ def synced(steps: Sequence[Step]) -> list[Step]:
 
 
 def _is_like(step: Take | Restore, following: Step | None) -> bool:
-    """Return whether two steps share a sync; a broker's index swaps are not removed together with segments."""
+    """Return whether two steps share a sync; a broker's index swaps never share a sync with segments."""
     return (
         isinstance(following, Take | Restore)
         and type(following) is type(step)
@@ -259,7 +261,7 @@ def _is_like(step: Take | Restore, following: Step | None) -> bool:
 
 
 def forget_steps(group: Intent, names: Names) -> list[Step]:
-    """Return the steps that empty ``keep/`` and ``out/`` of a group whose originals are all in place."""
+    """Return the steps that empty ``keep/`` and ``out/`` after all originals of a group are restored."""
     kept = [Remove(names.keep(state.name)) for state in group.originals]
     vias = [Remove(names.out(state.name)) for state in group.originals]
     merged = [Remove(names.out(segment_name(group.base_offset, extension))) for extension in SEGMENT_SUFFIXES]
@@ -279,15 +281,16 @@ def litter_names(group: Intent) -> list[str]:
 
 
 def keep_files(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """Return the steps that put every original into ``keep/``. The caller syncs before anything else."""
+    """Return the steps that keep every original; the caller syncs ``keep/`` before any original is removed."""
     return [Keep(file.name, names.keep(file.name)) for file in files if file.old is not None]
 
 
 def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
     """Return the steps that replace, add and remove files whose originals are kept.
 
-    The first file leads: a broker does not use the others without it. So it is removed first, and that is synced before
-    the others are removed; and it is added last.
+    The first file is the leading file, without which a broker does not use the other files, such as a log and its
+    indexes. So the leading file is removed first, and its removal is synced before other files are removed; and the
+    leading file is added last.
     """
     out: list[Step] = [Take(file.name) for file in files if file.new is None]
     new = [file for file in reversed(files) if file.new is not None]
@@ -296,7 +299,7 @@ def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
 
 
 def files_back(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """Return the steps from any state to the originals. The first file is removed first, and restored last."""
+    """Return the steps that restore the originals from any state; the first file is removed first, restored last."""
     out: list[Step] = [MoveOut((file.name,), names.out(file.name)) for file in files if file.old is None]
     back: list[Step] = [Restore(names.keep(file.name), file.name) for file in files if file.old is not None]
     return _behind_the_first(out) + _behind_the_first(back)[::-1]
@@ -307,10 +310,10 @@ def _behind_the_first(steps: list[Step]) -> list[Step]:
 
 
 def forget_files(file_names: Sequence[str], names: Names) -> list[Step]:
-    """Return the steps that remove from ``keep/`` and ``out/`` the files whose originals are restored.
+    """Return the steps that remove a change's files from ``keep/`` and ``out/`` after its originals are restored.
 
-    The removals from ``keep/`` are synced. Otherwise a kept link could reappear after a power loss, without a record of
-    it; and once a broker has rewritten the file, nothing would show what that link is.
+    The removals from ``keep/`` are synced. Otherwise a backup could reappear after a power loss without a record in the
+    journal, and after a broker has rewritten the file, nothing would show the origin of that backup.
     """
     kept: list[Step] = [Remove(names.keep(name)) for name in file_names]
     return [*kept, SyncDir(names.keep()), *(Remove(names.out(name)) for name in file_names)]

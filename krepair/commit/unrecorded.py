@@ -1,14 +1,14 @@
-"""Find changes that the journal does not record, because a record was damaged on the disk or is missing.
+"""Find changes that the journal does not record, because a record was damaged on the disk or lost.
 
-A damaged last record looks like one that was torn by a crash. A torn record was never durable, so its change was not
-begun. A damaged record was durable, so its change may have been begun. And a journal that lost its last records looks
-complete. Only the files show such a change: before the first file of a partition changes, its original is in ``keep/``,
-or the new file is a ``.swap`` or ``.cleaned``.
+A damaged last record looks like a record that was torn by a crash. A torn record was never durable, so its change was
+not begun. A damaged record was durable, so its change may have been begun. And a journal that lost its last records
+looks complete. Only the files show an unrecorded change: before the first file of a partition changes, its original is
+in ``keep/``, or the new file is a ``.swap`` or ``.cleaned``.
 
-If a journal cannot be trusted, krepair derives shell commands that restore the originals from the plan and the files,
-and a person types them. A change has commands only if each of its originals is in its place or kept, as planned, and no
-other program has written the files that they replace. The commands delete nothing that the plan made: they move it into
-the work folder, which purge removes.
+If a journal cannot be trusted, krepair derives from the plan and the files shell commands that restore the originals,
+and a person types these commands. A change has commands only if each original is in its place or kept, in its planned
+state, and no other program has written the files that the commands replace. The commands delete none of the plan's new
+files: they move these files into the work folder, which purge removes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from krepair.plan.model import FileFingerprint, PartitionPlan
 
 
 def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
-    """Check that the work folder has no only copy of an original: each kept file also exists in its place.
+    """Check that the work folder holds no only copy of an original: each backup also exists in its place.
 
-    To be called before the work folder is removed because the journal says that nothing is applied.
+    Call this before the work folder is removed because the journal says that nothing is applied.
 
     Raises:
-        DamagedJournalError: a kept file is not in its place; the message names it.
+        DamagedJournalError: the original of a backup is not in its place; the message names the file.
         OSError: a file could not be read.
     """
     for name in _kept_alone(folder, journal, frozenset()):
@@ -47,7 +47,7 @@ def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
 
 
 def is_all_recorded(folder: PartitionFolder, journal: Journal) -> bool:
-    """Return whether each kept file that is not in its place belongs to a change that the journal knows.
+    """Return whether each backup whose original is not in place belongs to a change in the journal.
 
     Raises:
         OSError: a file could not be read.
@@ -58,24 +58,24 @@ def is_all_recorded(folder: PartitionFolder, journal: Journal) -> bool:
 def check_all_recorded(
     folder: PartitionFolder, journal: Journal, planned: Collection[str] = (), made: Iterable[str] = ()
 ) -> None:
-    """Check that the journal has a record of every change that the files show.
+    """Check that the journal has a record of every change of which the files show signs.
 
-    To be called before ``Journal.settle``, which removes an incomplete last record.
+    Call this before ``Journal.settle``, which removes an incomplete last record.
 
     Args:
         journal: the journal as it was read.
-        planned: names of all files that existed when the plan was made. If it is empty and the last record is
-            incomplete, a broker's swap counts as krepair's; ``apply`` distinguishes them.
+        planned: names of all files that existed when the plan was made. If ``planned`` is empty and the last record is
+            incomplete, a broker's swap is treated as krepair's; ``apply`` distinguishes both.
         made: names of all files that the plan makes, used only if the last record is incomplete. A new file has no kept
             original, so only its name shows that the change was begun.
 
     Raises:
-        DamagedJournalError: a file belongs to a change without a record; the message names it.
+        DamagedJournalError: a file belongs to a change without a record; the message names the file.
         OSError: a file could not be read.
     """
     known = _known(journal)
     telling = [folder.names.keep(name) for name in _kept_alone(folder, journal, known)]
-    # While a change is unfinished no other one begins, so a torn record belongs to the unfinished change.
+    # No other change begins before an unfinished change is done, so a torn record belongs to the unfinished change.
     swaps = (
         swaps_in(folder) if journal.is_torn and not journal.unfinished() else swaps_of_kept(folder, planned)
     )
@@ -94,7 +94,7 @@ def check_all_recorded(
 
 
 def _or_of_a_broker(name: str) -> str:
-    """Return the part of the message that says what a ``.swap`` or ``.cleaned`` may be instead; else empty."""
+    """Return the part of the message that names another possible origin of a ``.swap`` or ``.cleaned``; else empty."""
     if not name.endswith((SWAP, CLEANED)):
         return ""
     return (
@@ -104,7 +104,7 @@ def _or_of_a_broker(name: str) -> str:
 
 
 def _known(journal: Journal) -> frozenset[str]:
-    """Return the final names of all files of changes that are begun and not undone."""
+    """Return the final names of all files of changes that were begun and not undone."""
     at_work = (journal.intents[change] for change in journal.at_work())
     return frozenset(_final(name) for intent in at_work for name in intent.names)
 
@@ -114,7 +114,7 @@ def _final(name: str) -> str:
 
 
 def swaps_in(folder: PartitionFolder) -> list[str]:
-    """Return the names of the ``.swap`` and ``.cleaned`` in a partition folder.
+    """Return the names of the ``.swap`` and ``.cleaned`` files in a partition folder.
 
     Raises:
         OSError: the folder could not be listed.
@@ -124,10 +124,10 @@ def swaps_in(folder: PartitionFolder) -> list[str]:
 
 
 def swaps_of_kept(folder: PartitionFolder, planned: Collection[str] = ()) -> list[str]:
-    """Return the names of the ``.swap`` and ``.cleaned`` at whose base offset a log, or a swap, is kept.
+    """Return the names of ``.swap`` and ``.cleaned`` files at whose base offset ``keep/`` has a log or a swap.
 
-    A swap of krepair's has kept such a file before it begins. A swap that is kept itself, or is in the plan, existed
-    when the plan was made, and is not returned.
+    Before krepair begins a swap, it keeps such a file. A swap that is itself kept or is in the plan existed when the
+    plan was made, and is not returned.
 
     Raises:
         OSError: a file could not be read.
@@ -148,7 +148,7 @@ def _kept_names(folder: PartitionFolder) -> list[str]:
 
 
 def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str]) -> list[str]:
-    """Return the names in ``keep/`` of files that are not in place, and not kept for a known change."""
+    """Return the names in ``keep/`` of backups whose originals are not in place and that belong to no known change."""
     return [
         name
         for name in _not_in_place(folder, _kept_names(folder))
@@ -159,10 +159,10 @@ def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str
 def last_copies(folder: PartitionFolder, names: Iterable[str] | None = None) -> list[str]:
     """Return the names in ``keep/`` of files that may be the last copy of their content.
 
-    An index whose log is in its place does not count, because the log can be read without it.
+    An index whose log is in its place is not returned, because the log can be read without that index.
 
     Args:
-        names: names in ``keep/`` to check; None for all of them.
+        names: names in ``keep/`` to check; None for all names.
 
     Raises:
         OSError: a file could not be read.
@@ -175,7 +175,7 @@ def last_copies(folder: PartitionFolder, names: Iterable[str] | None = None) -> 
 
 
 def kept_for(folder: PartitionFolder, intent: Intent) -> list[str]:
-    """Return the names in ``keep/`` that belong to a change, without cut bytes that the log has again."""
+    """Return the names in ``keep/`` that belong to a change, except cut bytes that the log has again."""
     touched = frozenset(map(_final, intent.names))
     return [
         name
@@ -189,7 +189,7 @@ def _not_in_place(folder: PartitionFolder, names: Iterable[str]) -> Iterator[str
 
 
 def is_displaced(folder: PartitionFolder, name: str) -> bool:
-    """Return whether a file is kept whose content is not in its place.
+    """Return whether ``keep/`` has a file of this name whose content is not in its place.
 
     Raises:
         OSError: a file could not be read.
@@ -200,7 +200,7 @@ def is_displaced(folder: PartitionFolder, name: str) -> bool:
 
 
 def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, here: FileState) -> bool:
-    """Return whether a kept file and the file in its place are one file, or two equal ones in a copied directory."""
+    """Return whether a backup and the file in its place are one file, or two equal files in a copied directory."""
     if folder.is_one_file(kept_at, name):
         return True
     if (kept.size, kept.mtime_ns) != (here.size, here.mtime_ns):
@@ -209,7 +209,7 @@ def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, 
 
 
 def _is_given_back(folder: PartitionFolder, journal: Journal, name: str) -> bool:
-    """Return whether the log has the cut bytes of a kept file again; a power cut may undo that file's removal."""
+    """Return whether the log has the cut bytes in a backup again; a power cut may undo the removal of that backup."""
     return any(is_given_back(folder, intent, name) for intent in journal.intents.values())
 
 
@@ -221,7 +221,7 @@ class ByHand(NamedTuple):
 
     Attributes:
         lines: shell commands in the order in which to type them; empty if every original is in its place.
-        left: reason why a change, and those before it, have no commands: its id, a file, and the error; else empty.
+        left: reason why a change and all earlier changes have no commands: change id, file and error; else empty.
     """
 
     lines: tuple[str, ...]
@@ -264,7 +264,7 @@ def _lines(
         elif is_kept:
             if not change.in_order and name in change.takes_out:
                 check_is_still_its_log(folder, name, planned, made)
-            # Without a digest in the plan a new file may look like the old one: then compare with the kept file.
+            # Without a digest in the plan a new file may look like the old file: then compare the file with the backup.
             if not is_displaced(folder, name):
                 continue
         elif _is_as_planned(folder, name, plan, crc_told=crc_told):
@@ -286,7 +286,7 @@ def _lines(
 def _lines_of_log(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change, file: FileChange
 ) -> Sequence[str]:
-    """Return the commands for a log that cannot be restored by a rename out of ``keep/``.
+    """Return the commands for a log that cannot be restored by renaming a file from ``keep/``.
 
     Raises:
         StalePlanError: the log cannot be restored.
@@ -307,7 +307,7 @@ def _move_line(source: str, target: str) -> str:
 
 
 def _log_written_since(folder: PartitionFolder, partition: PartitionPlan) -> str:
-    """Return a log that the plan neither changes nor knows in this state; empty if there is none."""
+    """Return the first log that the plan neither changes nor lists in its present state; empty if there is none."""
     planned = partition.by_name
     changed = {name for change in partition.changes for name in change.touches}
     for name in map(parse_file_name, folder.file_names()):
@@ -320,9 +320,9 @@ def _log_written_since(folder: PartitionFolder, partition: PartitionPlan) -> str
 
 
 def _is_as_planned(folder: PartitionFolder, path: str, planned: FileFingerprint, *, crc_told: bool) -> bool:
-    """Return whether a file has the size, the time and, if the plan has one, the digest of the plan.
+    """Return whether a file has the planned size and time, and the planned digest if the plan has a digest.
 
-    For a log that was damaged before, the plan has no digest of all its bytes.
+    For a log that was already damaged, the plan has no digest of all bytes.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,15 +1,15 @@
-"""Find out, before anything is resumed or rolled back, whether another program has changed the folder.
+"""Check, before anything is resumed or rolled back, whether another program has changed the folder.
 
 The files are compared with the listing that was recorded when a change began (``listing.py``), and with the old and new
-files of the change. For an unfinished change there are three results:
+files of the change. An unfinished change has one of three results:
 
-- **unchanged**: each file is as it was listed, or as a step of krepair leaves it. The run resumes, or rolls back.
-- **settled**: another program has run, and each change is complete: all its files are new (a broker finished the swap),
-  or all are the originals. krepair records that, and does nothing else.
-- anything else: krepair restores nothing, and removes no possible last copy. ``purge`` ends the plan.
+- **unchanged**: each file is as listed, or in a state that a step of krepair leaves. The run resumes or rolls back.
+- **settled**: another program has run, and each change is complete: all files of the change are new (a broker finished
+  the swap), or all are the originals. krepair records this state and does nothing else.
+- **anything else**: krepair restores nothing, and removes nothing that may be the last copy. ``purge`` ends the plan.
 
-A change counts as unfinished until its fence is down. For a finished change fewer files are checked, since a healthy
-broker may have written to the log: see ``check_evidence``.
+A change is unfinished until its fence is down. For a finished change fewer files are checked, because a healthy broker
+may have written to the log, see ``check_evidence``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
     """Result of the check whether another program changed a folder in which changes were interrupted.
 
     Attributes:
-        why: the first difference; empty if all files are as krepair left them.
+        why: first difference; empty if all files are in the state in which krepair left them.
         new: ids of interrupted changes whose files are all new.
         old: ids of interrupted changes whose files are all the originals.
     """
@@ -71,15 +71,15 @@ def detect_visit(folder: PartitionFolder, journal: Journal, marker: str, judge: 
     Args:
         journal: the journal as it was read.
         marker: digest of the present clean-shutdown marker, see ``listing.marker_of``.
-        judge: checks indexes that krepair has not made.
+        judge: function that checks indexes not made by krepair.
 
     Raises:
         StalePlanError: another program changed the folder, and a change has neither all its new files nor all its
-            originals; the message names the file.
+            originals; the message names a file.
         OSError: a file could not be read.
     """
     if folder.folder == ROOT:
-        return Answer()  # brokers rewrite the root's files all the time: each change checks its own file
+        return Answer()  # brokers rewrite the root's files regularly: each change checks its own file
     why = _differs(folder, journal, marker)
     if not why:
         return Answer()
@@ -106,7 +106,7 @@ def detect_visit(folder: PartitionFolder, journal: Journal, marker: str, judge: 
 
 
 def names_written_since(folder: PartitionFolder, journal: Journal) -> dict[str, tuple[str, ...]]:
-    """Return the ids of finished changes with files that another program has written or removed, and these files.
+    """Return the files of finished changes that another program has written or removed, by change id.
 
     Raises:
         StalePlanError: something else than a regular file has the name of one of the files.
@@ -123,14 +123,14 @@ def names_written_since(folder: PartitionFolder, journal: Journal) -> dict[str, 
 def has_grown(journal: Journal, marker: str | None, sizes: Mapping[str, int]) -> bool:
     """Return whether a broker has started or stopped, or has written to the partition, since the latest run began.
 
-    Asked of what the journal wrote down then, never of times: a copy of the directory has the same answer. Signs are
-    another clean-shutdown marker, a log file that no change touches and that is new or longer, and an index that a
-    change made and that is longer: a broker allocates the indexes of its active segments ahead. Other differences are
-    no signs: damage makes them, too.
+    The answer comes from the journal's listing, never from modification times, so a copy of the directory gives the
+    same answer. Signs are a different clean-shutdown marker, a new or longer log that no change touches, and a longer
+    index that a change made: a broker preallocates the indexes of its active segments. Other differences are ignored,
+    because damage causes them too.
 
     Args:
-        marker: digest of the present clean-shutdown marker, see ``listing.marker_of``; None if not known.
-        sizes: name -> size of the files in the partition folder; empty for the root.
+        marker: digest of the present clean-shutdown marker, see ``listing.marker_of``; None if it is unknown.
+        sizes: size in bytes of each file in the partition folder, by name; empty for the root.
     """
     if journal.listing is None:
         return False
@@ -158,7 +158,7 @@ def _is_of_a_log(name: str) -> bool:
 
 
 def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
-    """Return the first difference from the state in which krepair left the folder; empty if there is none."""
+    """Return the first difference from the state in which krepair left the folder; empty if nothing differs."""
     listing = journal.listing
     if listing is not None and marker != listing.marker:
         what = "appeared" if not listing.marker else "is gone" if not marker else "is another one"
@@ -184,9 +184,9 @@ def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
 
 
 def _given_back(folder: PartitionFolder, intent: Intent, state: str, known: Mapping[str, Entry]) -> set[str]:
-    """Return the names of a change whose undo was begun without a record of it; empty if none was begun.
+    """Return the file names of a change whose undo began without a record in the journal; empty if no undo began.
 
-    Either the record of the undo is lost, or a person typed the commands that krepair prints for a damaged journal.
+    Either the undo's record is lost, or a person typed the commands that krepair prints for a damaged journal.
     """
     names: set[str] = set()
     is_back = state == "committed" and executor_of(intent).is_back(folder, intent)
@@ -200,7 +200,7 @@ def _how(was: bool, is_there: bool) -> str:
 def _unlike(
     folder: PartitionFolder, intent: Intent, state: str, known: Mapping[str, Entry], touched: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the names of a change whose files are not in a state that krepair's steps leave, each with the reason."""
+    """Yield (name, reason) for each file of a change that is in a state which no step of krepair leaves."""
     swaps = intent.executor in {"segments", "swap"}
     out = intent.executor != "segments" or GroupFiles(folder, intent).is_committed()
     done, gone_back = state in {"committed", "freed"}, state in {"undone", "rolled back"}
@@ -252,7 +252,7 @@ def _is_made(folder: PartitionFolder, intent: Intent, name: str, new: FileState)
 def _pairs(intent: Intent) -> dict[str, tuple[FileState | None, FileState | None]]:
     """Return the original and the new state of each file of a change, by name; None for a missing state.
 
-    A log that is cut in place has its original as new state: ``mend`` recognises the cut log.
+    For a log that is cut in place, the original also stands for the new state, because ``mend`` recognises the cut log.
     """
     old, new = ({state.name: state for state in states} for states in (intent.originals, intent.made))
     pairs = {name: (old.get(name), new.get(name)) for name in intent.names}
@@ -269,7 +269,7 @@ def _pairs(intent: Intent) -> dict[str, tuple[FileState | None, FileState | None
 
 
 def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
-    """Return the first file that shows that the change is not complete; empty if krepair or a broker completed it."""
+    """Describe the first file that shows an incomplete change; empty if krepair or a broker completed the change."""
     if intent.executor in {"segments", "swap"}:
         group = GroupFiles(folder, intent)
         own = group.litter() if group.whereabouts() is Whereabouts.FINAL else ()
@@ -280,7 +280,8 @@ def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
     for name, (_, new) in _pairs(intent).items():
         current = folder.state(name)
         if new is None:
-            # Snapshots of merged segments are removed last, and a broker that finished the swap may have left them.
+            # Snapshots of merged segments are removed last, and a broker that finished the swap may have left these
+            # snapshots.
             if current is not None and name not in intent.snapshots:
                 return f"{folder.at(name)} is there"
         elif current is None:
@@ -313,7 +314,7 @@ def _is_content(folder: PartitionFolder, intent: Intent, name: str, new: FileSta
 
 
 def _why_not_old(folder: PartitionFolder, intent: Intent, journal: Journal, judge: Judge) -> str:
-    """Return the first file of a change that is not the original under its own name; or empty."""
+    """Describe the first file of a change that is not the original under its own name; empty if there is none."""
     undoing = journal.states[intent.change_id] == "undoing"
     known = listed(journal.listing) if journal.listing is not None and not undoing else {}
     foreign = []
@@ -347,14 +348,14 @@ def check_evidence(
     journal: Journal,
     marker: str,
 ) -> None:
-    """Check, before a finished change is undone, the files that its originals need and a healthy broker keeps.
+    """Check, before a finished change is undone, the files that its originals need and that a healthy broker preserves.
 
-    Bytes may not return to the log end if there is a clean-shutdown marker that was not there before the change. If
-    batches return, the transaction indexes and leader epochs must still be those that were derived from all batches: a
-    recovery in between derives them from the remaining batches.
+    Undo must not append bytes to the log end if the clean-shutdown marker is newer than the change. If undo restores
+    batches, the transaction indexes and leader epochs must still be those that were derived from all batches: a
+    recovery in between would have derived both from the remaining batches.
 
     Raises:
-        StalePlanError: a file differs; the message names it.
+        StalePlanError: a file differs; the message names the file.
         OSError: a file could not be read.
     """
     intent, listing = journal.intents[change.change_id], journal.began_with.get(change.change_id)
@@ -381,12 +382,12 @@ def check_evidence(
 
 
 def _rolls(intent: Intent) -> bool:
-    """Return whether a change made a new segment at the log end; a start then does not recover the logs before it."""
+    """Return whether a change made a new segment at the log end; a start then does not recover earlier segments."""
     return intent.executor == "files" and not intent.originals and intent.names[0].endswith(LOG)
 
 
 def _ends_the_log(intent: Intent) -> bool:
-    """Return whether the originals are at the log end: cut bytes of the last log, or withdrawn segments."""
+    """Return whether the originals belong to the log end: cut bytes of the last log, or withdrawn segments."""
     if intent.lost is not None:
         return intent.lost.last
     return intent.executor == "files" and len(intent.originals) > 1 and not intent.made
@@ -423,7 +424,7 @@ def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int:
 
 
 def _log_start(folder: PartitionFolder, partition: PartitionPlan) -> int:
-    """Return the log start offset of the checkpoint, or of the first segment."""
+    """Return the log start offset: the checkpoint's entry or the first base offset, whichever is higher."""
     files = map(parse_file_name, folder.file_names())
     bases = [
         file.base_offset or 0 for file in files if file.kind is FileKind.LOG and file.state is NameState.LIVE

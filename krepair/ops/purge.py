@@ -1,6 +1,6 @@
-"""Implement ``krepair purge``: delete the backups of a plan, which from then on cannot be undone.
+"""Implement ``krepair purge``: delete the backups of a plan; afterwards the plan cannot be undone.
 
-A broker may be running (see ``krepair.commit.purge``); the lock keeps out other runs of krepair only.
+A broker may be running (see ``krepair.commit.purge``); the lock keeps out only other runs of krepair.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ def purge_by_id(
     *,
     disk: Disk | None = None,
 ) -> ApplyReport:
-    """Delete the backups of the plan of an id.
+    """Delete the backups of the plan with an id.
 
-    The plan itself is not needed: its work folders are removed, and their journals tell if they may be. The copy of the
-    plan is read only where a swap waits. If the copy is missing or damaged, a broker's swap beside a damaged journal is
-    taken for one of krepair's.
+    The plan file is not needed: the journals in the work folders show whether the folders may be deleted. The copy of
+    the plan is read only if a ``.swap`` is pending. If that copy is missing or damaged, and the journal is damaged too,
+    krepair cannot distinguish a broker's ``.swap`` from its own, and treats the ``.swap`` as its own.
 
     Args:
         options: options of the run, none of which changes a purge.
@@ -97,7 +97,7 @@ def purge_by_id(
 
     Raises:
         NotALogDirError: the path is no log directory.
-        StalePlanError: no plan of this id has backups.
+        StalePlanError: no plan with this id has backups.
         UnreadableError: a partition folder cannot be read.
         LockedError: another krepair is working in the directory.
         RefusedError: a change of the plan is half done.
@@ -122,7 +122,7 @@ def purge_by_id(
 
 
 def _planned(plan: Plan) -> _Planned:
-    """Return the names of a plan's files by folder; it also accepts a copy that was not reviewed."""
+    """Return the names of a plan's files by folder; the plan may be a copy that was not reviewed."""
     return {partition.folder: partition.by_name for partition in plan.partitions}
 
 
@@ -164,10 +164,10 @@ def purge_folders(
     outcome: ChangeOutcome = "purged",
     planned: _Planned | None = None,
 ) -> list[ChangeResult]:
-    """Delete the backups of one plan folder by folder; the root's last, and only if no partition failed.
+    """Delete the backups of one plan, folder by folder; those of the root last, and only if no partition failed.
 
     A partition whose journal has lost a record, or whose log has lost its end, fails and keeps all of its backups; the
-    other partitions are purged (as KIP-346 isolates failures by partition).
+    other partitions are purged (KIP-346 isolates failures by partition in the same way).
 
     Args:
         folders: folders of the plan, including the root's.
@@ -180,7 +180,7 @@ def purge_folders(
         RefusedError: a change is half done or a fence is up in any of the folders; nothing was deleted.
     """
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
-    # All folders are checked before the first is emptied: a half-done plan needs every one of them to be undone.
+    # Check all folders before the first deletion: undo of a half-done plan needs every folder.
     check_all_finished(folders, untrue_index)
     gone = _missing_tails(folders)
     stack = Stack(read_log_dir(folders[0].log_dir), folders[0].plan_id) if folders else None
@@ -207,14 +207,14 @@ def purge_folders(
 
 
 def _keeps_nothing(folder: PartitionFolder) -> bool:
-    """Return whether the folder has nothing of the plan, which was purged, undone, or never applied here."""
+    """Return whether the folder holds no backups of the plan, which was purged, undone, or never applied here."""
     with contextlib.suppress(OSError):
         return folder.tree.is_folder(folder.holder) and not folder.tree.is_there(folder.private)
     return False
 
 
 def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) -> ChangeResult | None:
-    """Return why the root's backups stay: undo of a partition with backups first restores its entries in the root."""
+    """Return a failure for the root if a partition still has backups, whose undo first restores root entries."""
     if folder.folder != ROOT:
         return None
     stays = next((result.partition for result in results if result.failed), "")
@@ -225,9 +225,9 @@ def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) ->
 
 
 def _missing_tails(folders: Sequence[PartitionFolder]) -> dict[str, MissingTail]:
-    """Return the partitions whose logs have lost their ends since the last clean stop, by folder.
+    """Return the log tails missing since the last clean stop, by partition folder.
 
-    Their backups may hold the only copy of the lost records.
+    The backups of such a partition may hold the only copy of the lost records.
     """
     if not folders:
         return {}
@@ -250,14 +250,14 @@ def _why_still_needed(folder: PartitionFolder, gone: Mapping[str, MissingTail]) 
 
 
 def _is_begun(folder: PartitionFolder) -> bool:
-    """Return whether an earlier purge was stopped: its backups may be incomplete, so it can only be finished."""
+    """Return whether an earlier purge was interrupted; its backups may be incomplete, so only finishing is possible."""
     with contextlib.suppress(KrepairError, OSError):
         return folder.journal().purging
     return False
 
 
 def _why_another_comes_first(folder: PartitionFolder, stack: Stack | None) -> ChangeResult | None:
-    """Return why an earlier plan must be purged first, or None; an unreadable folder fails later by itself."""
+    """Return a failure if an earlier plan must be purged first; None for an unreadable folder, which fails later."""
     try:
         journal = folder.journal()
         if stack is not None and journal.at_work() and not journal.purging:
@@ -276,7 +276,10 @@ def _has_fence(folder: PartitionFolder) -> bool:
 
 
 def _why_start_would_cut(folder: PartitionFolder) -> ChangeResult | None:
-    """Refuse to give up a fence if the recovery that follows would meet damage which no clean start would read."""
+    """Return a failure if deleting the fence would make the next start truncate a damaged log; else None.
+
+    Without a fence a clean start would not even read that log.
+    """
     if not _has_fence(folder) or _is_begun(folder):
         return None
     view = read_log_dir(folder.log_dir)
@@ -303,7 +306,7 @@ def _why_start_would_cut(folder: PartitionFolder) -> ChangeResult | None:
 
 
 def _check_ground(folders: Sequence[PartitionFolder]) -> None:
-    """Check before the first deletion that this user may delete every file that krepair left, and that none is a link.
+    """Check, before any deletion, that this user may delete all of krepair's files, and that no such file is a link.
 
     Raises:
         UnreadableError: a file or folder could not be read.
@@ -317,7 +320,7 @@ def _check_ground(folders: Sequence[PartitionFolder]) -> None:
 
 
 def _check(folder: PartitionFolder) -> None:
-    # A partition folder that is gone, or is a link, is skipped later.
+    # A partition folder that is gone or is a link is skipped later.
     if folder.tree.is_folder(folder.holder):
         folder.check_no_links()
         check_may_purge(folder)

@@ -7,8 +7,8 @@ with a base offset in the swap's range are deleted. If broker versions would end
 would lose records, krepair shows the swap and the segments and leaves the decision to the user. Files that the next
 start would delete are removed, unless a swap beside them needs a decision of the user.
 
-Source: Log.removeTempFilesAndCollectSwapFiles and completeSwapOperations (2.2.1), LogLoader.load (3.0 and later); the
-table of experiments in ``docs/leftovers.md``.
+Source: Log.removeTempFilesAndCollectSwapFiles and completeSwapOperations (2.2.1), LogLoader.load (3.0 and later); table
+of experiments in ``docs/leftovers.md``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from krepair.logdir.values import FileRef, Leftover, Special
 from krepair.logdir.view import shown_path
 
 RENAMES_SINCE: Final = (3, 0, 0)
-"""From 3.0 on a broker renames swaps without reading them, and deletes all segments between the first and the last."""
+"""Version from which on a broker renames swaps unread, and deletes all segments between the first and the last swap."""
 
 _LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
     ("deleted", "set aside to be deleted"),
@@ -40,7 +40,7 @@ class LiveSegment(NamedTuple):
         end_offset: the offset after its last valid batch.
         log_bytes: size of its ``.log`` in bytes.
         batches: number of valid batches.
-        damaged: True if a part of its log is not valid.
+        damaged: True if a part of the ``.log`` is invalid.
     """
 
     base_offset: int
@@ -59,7 +59,7 @@ class PendingSwap(NamedTuple):
         log_bytes: size of the file in bytes.
         batches: number of valid batches.
         problem: reason why the file cannot be completed, or empty.
-        missing: number of batches of the swap that no segment without a suffix has; 0 if they were not counted.
+        missing: number of the swap's batches that no segment without a suffix has; 0 if the batches were not counted.
     """
 
     base_offset: int
@@ -79,8 +79,8 @@ class Completion(NamedTuple):
     """Completion of a swap, which becomes a segment.
 
     Attributes:
-        swap: the swap that is completed.
-        replaces: the segments that it replaces, ascending.
+        swap: swap that is completed.
+        replaces: segments that the swap replaces, ascending.
     """
 
     swap: PendingSwap
@@ -94,7 +94,7 @@ class SwapDecision(NamedTuple):
         completions: swaps that are completed, ascending.
         void: swaps that every broker deletes without losing records, ascending.
         left: reason for skipping all swaps, or empty.
-        sides: (name of a swap, description of the swap and of the segments that it would replace), for the reviewer.
+        sides: (name of a swap, comparison of the swap with the segments that it would replace), for the reviewer.
     """
 
     completions: tuple[Completion, ...] = ()
@@ -131,8 +131,8 @@ def decide_swaps(
     if not swaps:
         return SwapDecision()
     lowest = min(cleaned, default=None)
-    # A .cleaned means that the cleaner had not begun to swap there: every broker deletes the swaps from its base offset
-    # on (KAFKA-6264).
+    # A .cleaned shows that the cleaner had not begun to swap there: every broker deletes the swaps from the base offset
+    # of the .cleaned on (KAFKA-6264).
     void = [swap for swap in swaps if lowest is not None and swap.base_offset >= lowest]
     valid = [swap for swap in swaps if swap not in void]
     completions = tuple(Completion(swap, _segments_in_swap(swap, live)) for swap in valid)
@@ -221,7 +221,7 @@ def _why_swap_is_left(completion: Completion, live: Sequence[LiveSegment]) -> st
 
 
 def _advice_for_unreadable(swap: PendingSwap, live: Sequence[LiveSegment]) -> str:
-    """Return advice on a swap that cannot be read, and whether a broker may be started with it."""
+    """Return advice on an unreadable swap, including whether a broker may be started with it."""
     base = swap.base_offset
     if any(segment.base_offset == base and not segment.damaged for segment in live):
         return (
@@ -300,10 +300,10 @@ def decide_removals(
     decision: SwapDecision,
     version: Version,
 ) -> Iterator[Removal]:
-    """Decide which leftovers of one partition are removed, and in which order.
+    """Choose the leftovers of one partition to remove, and the order of removal.
 
     Void swaps are removed first, and their ``.cleaned`` later: while the ``.cleaned`` exists, every broker deletes the
-    swaps; without it a broker would complete them.
+    swaps; without the ``.cleaned``, a broker would complete the swaps and delete the segments.
 
     Args:
         leftovers: leftovers in the folder.

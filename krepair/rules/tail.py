@@ -1,7 +1,7 @@
 """Decisions of ``--fix tail``: which bytes and segments of damaged logs are removed, and what needs a consent.
 
-A torn tail is cut. Other damage is removed only by a consent that names it: cut out alone, or cut off as a broker
-would.
+A torn tail is cut. Other damage is removed only with a consent that names this damage: either the damage alone is cut
+out, or the log is truncated there as a broker would.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _FEW: Final = 5
 
 
 class TailLog(NamedTuple):
-    """One log of a partition.
+    """Log of one segment.
 
     Attributes:
         base_offset: base offset of the segment.
-        size: length of the file in bytes.
+        size: size of the file in bytes.
         names: number of hard links of the file.
     """
 
@@ -34,10 +34,10 @@ class TailLog(NamedTuple):
 
 
 class LogCut(NamedTuple):
-    """The bytes that are removed from one log.
+    """Bytes that are removed from one log.
 
     Attributes:
-        log: the log that is cut.
+        log: log from which bytes are removed.
         damages: damaged ranges that are removed, ascending.
         as_broker: True if everything from the damage on and all later segments are removed.
     """
@@ -48,24 +48,24 @@ class LogCut(NamedTuple):
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """(start, end) position of the bytes that are removed for each damaged range."""
+        """(start, end) positions of the removed bytes, for each damaged range."""
         if self.as_broker:
             return ((self.damages[0].range.start, self.log.size),)
         return tuple((damage.range.start, damage.range.end) for damage in self.damages)
 
     @property
     def at_end(self) -> bool:
-        """True if the bytes are removed from the end of the log, so that nothing moves."""
+        """True if the bytes are removed from the end of the log, so that no other bytes move."""
         return len(self.bounds) == 1 and self.bounds[0][1] == self.log.size
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """Cost of removing each damaged range."""
+        """Losses from removing each damaged range."""
         return tuple(damage.broker if self.as_broker else damage.excised for damage in self.damages)
 
     @property
     def reason(self) -> str:
-        """One line for the reviewer: what is removed, and why it may be."""
+        """One line for the reviewer: the removed bytes, and why krepair may remove these bytes."""
         text = self.damages[0].range.text
         if len(self.damages) > 1:
             text += f" (and {len(self.damages) - 1} more)"
@@ -94,7 +94,7 @@ class TailChoice(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """End of a partition's log after the cuts, and the files that name an offset of it.
+    """End of a partition's log after the cuts, and the files that contain an offset of this log.
 
     Attributes:
         end: offset after the last batch.
@@ -112,13 +112,13 @@ class LogEnd(NamedTuple):
 def choose_cuts(
     damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str], way: TailMode
 ) -> TailChoice:
-    """Choose the bytes that are removed.
+    """Choose the bytes to remove from the logs of one partition.
 
     Args:
         damages: damage of the partition, ascending.
         logs: all logs of the partition, ascending.
         consents: values of ``--accept-data-loss``.
-        way: ``excise`` cuts out only the damage, ``broker`` cuts off as a broker would.
+        way: ``excise`` to cut out only the damage, ``broker`` to truncate as a broker would.
     """
     notes, cuts = list(_consent_notes(damages, consents)), []
     ways = _cut_as_broker if way == "broker" else _cuts_by_excision
@@ -201,7 +201,7 @@ def _cuts_by_excision(
 def _cut_as_broker(
     damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
-    """Yield one cut from the first consented damage on, unless damage before it would make the broker cut there."""
+    """Yield one cut from the first consented damage on, or a message if a broker would truncate at earlier damage."""
     first = next((damage for damage in damages if damage.consent in consents or damage.torn), None)
     if first is None:
         return
@@ -215,7 +215,7 @@ def _cut_as_broker(
 
 
 def wrong_consent(text: str, damages_by_folder: Mapping[str, Sequence[Damaged]]) -> str:
-    """Return a message that a consent names no damage, with the consents that would; empty if it names one.
+    """Return a message for a consent that names no damage, with the valid consents; empty if the consent is valid.
 
     Args:
         text: value of ``--accept-data-loss``: ``RULE:TOPIC-PARTITION:OFFSET``.
@@ -252,7 +252,7 @@ def notes_on_end(
 
     Args:
         choice: decision on the damage.
-        ends: new end of the log; None if no cut changes it.
+        ends: new end of the log; None if no cut changes the log end.
         fixes: names of the plan's fixes.
         writers: True if producers with ids write to the partition.
     """

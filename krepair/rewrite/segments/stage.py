@@ -1,8 +1,8 @@
 """Tasks that copy the kept batches of segments into a new log (``stage``), and finish that log (``finish``).
 
-They write only into the work folder, and a repeated task writes the same bytes at the same positions. ``stage`` checks
-every window of a source while it copies. ``finish`` reads the new log once, builds the indexes, and verifies log and
-indexes in the same reading.
+Both tasks write only into the work folder, and a repeated task writes the same bytes at the same positions. ``stage``
+checks every window of a source while copying. ``finish`` reads the new log once, builds the indexes, and verifies log
+and indexes in the same reading.
 """
 
 from __future__ import annotations
@@ -150,10 +150,10 @@ class KeptBytes:
         audits: True to audit every window.
 
     Attributes:
-        problem: description of an error, empty if there is none; after an error nothing more is written.
-        written: number of bytes written from this source; complete once ``finish`` was called.
+        problem: description of an error, or empty; after an error nothing more is written.
+        written: number of bytes written from this source, complete after ``finish`` was called.
         crc: CRC-32C over the headers of these batches, see ``krepair.checks.parts``.
-        held: buffer of bytes that are not written yet, with room for one more window.
+        held: buffer of bytes not written yet, with room for one more window.
         holds: number of bytes in the buffer.
     """
 
@@ -187,7 +187,7 @@ class KeptBytes:
         self.holds = 0
 
     def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
-        """Take one window; see ``scan_segment`` for the arguments."""
+        """Copy the kept batches of one window; see ``scan_segment`` for the arguments."""
         self.hold_kept(window, end, starts, batch_classes)
         self.write_aligned()
 
@@ -355,7 +355,7 @@ def _make_companions(item: FinishItem, disk: RealDisk, files: dict[str, bytes]) 
 
 def carried_entries(item: FinishItem, tree: Tree) -> bytes:
     """Return the kept entries of the sources' transaction indexes, unchanged."""
-    # Copied, not computed: the last stable offset of an entry depends on transactions whose batches may be gone now.
+    # Copied, not computed: the last stable offset of an entry depends on transactions whose batches may be removed.
     kept: list[bytes] = []
     size = txn_index.ENTRY_SIZE
     for source in item.change.sources:
