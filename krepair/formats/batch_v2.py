@@ -42,7 +42,7 @@ MAGIC = 2
 LOG_OVERHEAD = HEADER.place("partition_leader_epoch")
 """Bytes at the start of a batch that ``batch_length`` does not count."""
 CRC_START = HEADER.place("attributes")
-"""Byte of the header at which the CRC's coverage starts; it ends with the batch."""
+"""Byte of the header at which the CRC's coverage starts; the coverage ends with the batch."""
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -63,7 +63,7 @@ def next_sequence(sequence: int, increment: int) -> int:
 class BatchHeader(NamedTuple):
     """Header of one batch, with the fields of ``HEADER``.
 
-    Its values can be trusted only after ``batch_damage`` has returned None.
+    The values can be trusted only after ``batch_damage`` has returned None.
     """
 
     base_offset: int
@@ -184,7 +184,7 @@ def header_damage(buf: Bytes, position: int = 0, rest: int = -1) -> Damage | Non
 def batch_damage(buf: Bytes, position: int = 0) -> Damage | None:
     """Check header and CRC of the v2 batch at ``position``; None if both are valid.
 
-    The damaged range reaches from ``position`` to the end of the buffer.
+    The damaged range extends from ``position`` to the end of the buffer.
     """
     wrong = header_damage(buf, position)
     if wrong is not None:
@@ -201,7 +201,7 @@ def batch_damage(buf: Bytes, position: int = 0) -> Damage | None:
 def headers_of(read: Callable[[int, int], bytes], size: int) -> Iterator[PlacedBatch | Damage]:
     """Walk a file batch by batch like ``batches``, but read only the headers and check no CRC.
 
-    A log is not mapped into memory: an unreadable page, or a file that another process truncates, would kill this one
+    A log is not mapped into memory: an unreadable page, or a file that another process truncates, would kill krepair
     with SIGBUS and without a message.
 
     Args:
@@ -238,7 +238,7 @@ def batches(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedBatch | Dam
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """Return the damage in a buffer of batches: nothing, or one range that extends to the end."""
+    """Return the damage in a buffer of batches: an empty list, or one range that extends to the end."""
     return [batch for batch in batches(buf) if isinstance(batch, Damage)]
 
 
@@ -258,7 +258,7 @@ def empty_header(header: BatchHeader) -> BatchHeader:
     """Build the header that compaction keeps after it has removed all records of a batch.
 
     Offsets, producer, sequence, leader epoch, timestamp type, max timestamp, and the transactional and control bits
-    stay. The base timestamp becomes -1, the codec becomes none, and a delete horizon is lost.
+    are kept. The base timestamp becomes -1, the codec becomes none, and a delete horizon is lost.
 
     Source: ``MemoryRecords.filterTo``, ``DefaultRecordBatch.writeEmptyHeader`` (2.2.1, 3.9.0).
     """

@@ -1,4 +1,4 @@
-"""Broker versions as people type them."""
+"""Broker versions in the form in which people type them."""
 
 from __future__ import annotations
 

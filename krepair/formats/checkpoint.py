@@ -1,7 +1,7 @@
 """Checkpoint files: offsets by partition, and leader epochs.
 
-These text files hold version ``0``, the number of entries, then one entry per line. A broker that cannot read one of
-them takes the log directory offline. If that was its only log directory, the broker does not start.
+These text files hold version ``0``, the number of entries, then one entry per line. A broker that cannot read a
+checkpoint takes the log directory offline. If that was its only log directory, the broker does not start.
 
 Source: ``CheckpointFile`` (2.2.1 in Scala, 3.9.0 in Java), ``OffsetCheckpointFile.scala``,
 ``LeaderEpochCheckpointFile``.
@@ -63,8 +63,8 @@ class Checkpoint(NamedTuple, Generic[Entry]):
 
     Attributes:
         entries: readable entries in the order of the file.
-        damage: differences from what a broker writes. An empty file has none: a broker creates the file empty and fills
-            it later.
+        damage: differences from what a broker writes. An empty file is not damaged: a broker creates the file empty and
+            fills it later.
         broker_reads: True if a broker reads the file without error. A broker also accepts a file that ends after the
             version, and a last line without a line end.
     """
@@ -248,7 +248,7 @@ def _as_written(buf: Bytes) -> tuple[CheckpointEntry, ...] | None:
 def ends_unchecked(buf: Bytes) -> bool:
     """Return whether an offset checkpoint makes a broker since 3.2 fail with an unchecked exception.
 
-    That happens if the count is negative, or if a line of three words has a word that should be a number and is not.
+    This happens if the count is negative, or if a line of three words has a word that should be a number and is not.
     Other malformed lines give an ``IOException``; the first malformed line decides. After an unchecked exception the
     broker continues; after an ``IOException`` it takes the log directory offline.
 
@@ -260,7 +260,7 @@ def ends_unchecked(buf: Bytes) -> bool:
 def epochs_end_unchecked(buf: Bytes) -> bool:
     """Return whether a ``leader-epoch-checkpoint`` makes a broker fail with an unchecked exception.
 
-    The rules are those of ``ends_unchecked``, but this exception ends the whole broker with all its log directories.
+    The rules are the same as in ``ends_unchecked``, but this exception ends the whole broker with all log directories.
 
     Source: ``CheckpointFile.java``, ``LeaderEpochCheckpointFile.Formatter`` (3.9.0); seen on 3.9.2 and 4.3.1.
     """

@@ -1,8 +1,8 @@
 """Records of ``__cluster_metadata-0``, the log in which KRaft controllers keep the state of the cluster.
 
 A record has no key. Its value begins with three unsigned varints: the frame version, the number of the record type, and
-the version of that type. krepair reads only the types that affect who has which partition. It lists the others by name,
-so that a new, unknown type is noticed.
+the version of that type. krepair reads only the types that affect which brokers have which partition. It lists the
+other types by name, so that a new, unknown type is noticed.
 
 Source: ``metadata/src/main/resources/common/metadata/*.json`` (3.9.0) and the classes generated from them (4.3.1),
 ``AbstractApiMessageSerde.java``, ``SnapshotHeaderRecord.json``, ``VotersRecord.json`` (3.9.0); KIP-631, KIP-853,
@@ -174,7 +174,7 @@ PASSED_OVER: Final = {
     26: "RemoveDelegationTokenRecord",
     28: "ClearElrRecord",
 }
-"""Record types that do not affect who has a partition."""
+"""Record types that do not affect which brokers have a partition."""
 
 
 LATER_KAFKA: Final = "written by a later Kafka"

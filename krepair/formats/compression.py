@@ -1,7 +1,8 @@
 """Compression and decompression of batches and messages, piece by piece and within a limit.
 
-Input is not trusted: a few bytes may claim to hold gigabytes. ``chunks`` returns pieces in bounded memory. It ends with
-a ``Damage`` if the stream is broken or exceeds its limit. Exceptions of the codec libraries do not leave this module.
+Input is not trusted: a few bytes may claim to hold gigabytes. ``chunks`` returns pieces in bounded memory, and ends
+with a ``Damage`` if the stream is broken or exceeds its limit. Exceptions of the codec libraries do not leave this
+module.
 
 ``Packing`` compresses the records of rewritten batches piece by piece, at the default level of each codec, as Kafka's
 cleaner does. The compressed bytes depend only on the records and on the codec library, not on how the records are cut
@@ -84,7 +85,7 @@ class Stored(Protocol):
 
 
 class _BrokenStreamError(Exception):
-    """The stream cannot be decompressed. ``chunks`` turns this exception into a ``Damage``."""
+    """Error: the stream cannot be decompressed. ``chunks`` turns this exception into a ``Damage``."""
 
 
 class _Contexts(threading.local):
@@ -173,8 +174,7 @@ def at_once(codec: int, stored: memoryview) -> bytes | None:
 def lz4_into(stored: memoryview, out: memoryview, to: int) -> int:
     """Decompress one lz4 frame of Kafka's clients into a buffer, block by block.
 
-    Neither the library ``lz4`` nor the kernel takes part: verification must not decompress with the code that
-    compressed.
+    Neither the library ``lz4`` nor the kernel is used: verification must not decompress with the code that compressed.
 
     Args:
         stored: exactly one whole frame.
@@ -183,7 +183,7 @@ def lz4_into(stored: memoryview, out: memoryview, to: int) -> int:
 
     Returns:
         Position in ``out`` after the content; -1 if the frame is of another kind, is broken, or does not fit.
-        ``at_once`` may be able to read it then.
+        ``at_once`` may still be able to read such a frame.
     """
     size = len(stored)
     if size < _LZ4_FRONT.size:
@@ -220,7 +220,7 @@ def lz4_blocks_into(
 
     Args:
         stored: bytes that hold the blocks.
-        blocks: start and end of each block in ``stored``; 0 and 0 for an empty one.
+        blocks: start and end of each block in ``stored``; 0 and 0 for an empty block.
         out: buffer that receives the contents.
         to: position in ``out`` at which the first content starts.
 
@@ -455,7 +455,7 @@ def _lz4_at_once(stored: memoryview) -> bytes | None:
 def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
     end = _lz4_descriptor_end(buf)
     if magic == 0:
-        # A broker does not check the header checksum of v0. The library does, so it gets the right one here.
+        # A broker does not check the header checksum of v0. The library does, so it gets the right checksum here.
         front = bytes(buf[:end]) + bytes((lz4_header_checksum(buf, broken=False),))
     else:
         front = bytes(buf[: end + 1])
@@ -514,7 +514,7 @@ def _zstd(buf: Stored) -> Iterator[bytes]:
 def _zstd_at_once(stored: memoryview) -> bytes | None:
     """Decompress one frame that cannot be large; None for every other frame, even a valid one.
 
-    The block headers bound the content of the frame. Large frames are left to the reader that works piece by piece.
+    The block headers bound the content of the frame. Another reader handles large frames piece by piece.
     """
     size = len(stored)
     if size < _ZSTD_FRONT.size:
@@ -541,8 +541,7 @@ def _zstd_at_once(stored: memoryview) -> bytes | None:
 def _zstd_front(stored: bytes) -> tuple[int, int]:
     """Return (position of the first block header, content size by the header); (-1, 0) for an unusual frame.
 
-    A frame whose header claims an empty content is unusual: the library believes the claim without looking at the
-    blocks.
+    A frame whose header claims an empty content is unusual: the library believes the claim without reading the blocks.
     """
     if stored[:4] != ZSTD_MAGIC or stored[4] & 0b11:
         return -1, 0

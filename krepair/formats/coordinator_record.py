@@ -22,7 +22,7 @@ class RecordType:
     """One type of record.
 
     Attributes:
-        key_version: version in front of the key, which gives the type.
+        key_version: version that precedes the key, which gives the type.
         name: Kafka's name in snake_case, such as ``offset_commit``.
         value: schema of the value, which has a version of its own in front.
     """
@@ -109,5 +109,5 @@ def _read_value(schema: Schema, version: int | None, value: Bytes) -> tuple[dict
 
 
 def problem_text(part: str, damage: Damage) -> str:
-    """Describe in one line what is wrong with a part of a record."""
+    """Describe in one line the damage of a part of a record."""
     return f"{part}, byte {damage.position}: {damage.text}"

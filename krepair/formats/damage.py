@@ -14,7 +14,7 @@ class Damage(NamedTuple):
     """One damaged range.
 
     Attributes:
-        position: byte of the buffer at which the damaged range starts.
+        position: position in the buffer of the first damaged byte.
         length: length of the range in bytes; 0 if something is missing at ``position``.
         expected: what should be at ``position``.
         found: what is at ``position``, cut to a readable length.
@@ -32,7 +32,7 @@ class Damage(NamedTuple):
 
 
 class UnknownVersion(Damage):
-    """A file of a later version than krepair knows: nothing in it is damaged, and no fix touches it.
+    """File of a later version than krepair knows: nothing in the file is damaged, and no fix touches it.
 
     ``found`` is the version.
     """

@@ -2,9 +2,10 @@ r"""Parser of the text that ``kafka-topics.sh --describe`` prints: replicas, in-
 
 A topic has one line, followed by one line for each partition; ``\t`` separates the items of a line. Versions differ:
 
-- 2.2 and 2.3 write ``Topic:name``, later ones ``Topic: name``. The lines of partitions are the same in all.
-- ``TopicId`` is there from 2.8 on. ``Adding Replicas`` and ``Removing Replicas`` are there from 2.4 on, and only where
-  a partition is being reassigned. ``Elr`` and ``LastKnownElr`` are there from 3.7 on.
+- 2.2 and 2.3 write ``Topic:name``, later versions ``Topic: name``. The lines of partitions are the same in all
+versions.
+- ``TopicId`` exists from 2.8 on. ``Adding Replicas`` and ``Removing Replicas`` exist from 2.4 on, and only while a
+  partition is being reassigned. ``Elr`` and ``LastKnownElr`` exist from 3.7 on.
 - Up to 2.8 the tool can ask ZooKeeper (``--zookeeper``) instead of a broker. Only two things show that ZooKeeper
   answered: a topic that is ``MarkedForDeletion``, and a leader of ``-1``, which 2.2 to 2.7 print. The columns of the
   ELR and of a reassignment show that a broker answered. Every other text may be from either.
@@ -53,8 +54,8 @@ class DescribedTopic(NamedTuple):
     Attributes:
         topic_id: topic id of 22 characters; empty before 2.8.
         partition_count: number of partitions by this line.
-        configs: settings by name. A broker's answer lists all that differ from Kafka's defaults, as that broker sees
-            them; ZooKeeper's lists only the topic's own.
+        configs: settings by name. A broker's answer lists all settings that differ from Kafka's defaults for that
+            broker; ZooKeeper's answer lists only the topic's own settings.
     """
 
     name: str
@@ -118,7 +119,7 @@ class WrongLine(NamedTuple):
 
 
 class _WrongError(Exception):
-    """A value of a line is wrong."""
+    """Error: a value of a line is wrong."""
 
     def __init__(self, expected: str, actual: str) -> None:
         super().__init__(expected, actual)

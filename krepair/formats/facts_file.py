@@ -36,11 +36,11 @@ ReadAt = Callable[[int, int], bytes]
 
 
 class FactsDamagedError(Exception):
-    """The file is not a facts file, is truncated, or does not match its digest."""
+    """Error: the file is not a facts file, is truncated, or does not match its digest."""
 
 
 class FactsVersionError(Exception):
-    """The file has a version that this krepair does not know."""
+    """Error: the file has a version that this krepair does not know."""
 
 
 BAD_CONTENT: Final = (
@@ -58,7 +58,7 @@ class SectionPlace(Struct, frozen=True, kw_only=True):
     """Position and size of a section.
 
     Attributes:
-        position: byte of the file at which the first block starts.
+        position: position in the file of the first block.
         blocks: number of blocks.
         packed_bytes: size in the file, in bytes.
         bytes: unpacked size in bytes.

@@ -13,7 +13,7 @@ The fields of a structure follow it, indented by two more::
 - ``0-4``: the versions of the message (``validVersions`` in Kafka's files); ``flexible``: those with compact lengths
   and tagged fields (``flexibleVersions``); ``newer=as-latest``: later versions are read as the latest.
 - ``api_key``: numbers of the record type, which precede the record or its key (``apiKey``).
-- ``3+`` or ``1-1``: versions that have the field (``versions``); left out, all of them.
+- ``3+`` or ``1-1``: versions that have the field (``versions``); all versions if omitted.
 - ``nullable``: versions in which the field may be null (``nullableVersions``); ``tag``: the tag of a tagged field;
   ``default``: the value if the field is absent.
 - ``struct NAME``: a structure that several fields share (``commonStructs``); ``NAME`` or ``[]NAME`` is then their type.

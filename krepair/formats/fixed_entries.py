@@ -70,8 +70,8 @@ def entries_damage(buf: Bytes, layout: Layout, used: int, strict: Mapping[str, b
     Args:
         buf: whole content of the index file.
         used: number of entries before the zero padding.
-        strict: fields in the order of the checks; True if the field must rise from entry to entry, False if it may also
-            stay the same.
+        strict: fields in the order of the checks; True if the field must rise from entry to entry, False if equal
+            values are allowed too.
     """
     if not buf:
         return []

@@ -327,9 +327,9 @@ def assigned_partitions(assignment: Bytes) -> dict[str, list[int]] | None:
 def unpacked_member(member: dict[str, Any]) -> dict[str, Any]:
     """Decode the subscription and the assignment of a member of a classic consumer group.
 
-    Each of the two stays as bytes and gets additional fields: ``_version`` and ``_fields``, and ``_left_over`` if bytes
-    follow that krepair does not know; or ``_problem`` and ``_hex`` if it cannot be decoded. Topics and partitions are
-    repeated in short form as ``subscribed_topics`` and ``assigned_partitions``.
+    Subscription and assignment remain as bytes, and each gets additional fields: ``_version`` and ``_fields``, and
+    ``_left_over`` if bytes follow that krepair does not know; or ``_problem`` and ``_hex`` if it cannot be decoded.
+    Topics and partitions are repeated in short form as ``subscribed_topics`` and ``assigned_partitions``.
 
     Args:
         member: an element of ``members`` of ``GROUP_METADATA_VALUE``.

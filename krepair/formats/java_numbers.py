@@ -21,7 +21,7 @@ MAX_LITERAL_CHARACTERS = 1024
 
 
 def wrapped_int64(value: int) -> int:
-    """Return a sum as Java's ``long`` holds it: what does not fit wraps around."""
+    """Return a sum as Java's ``long`` holds it: a sum that does not fit wraps around."""
     return (value + 2**63) % 2**64 - 2**63
 
 

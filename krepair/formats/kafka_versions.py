@@ -30,14 +30,14 @@ ASKS_FOR_KRAFT_PROPERTIES: Final = ((3, 3, 0), (3, 4, 0))
 
 
 class VersionLine(NamedTuple):
-    """Line of the table: what versions from ``since`` on can read.
+    """Line of the table: levels or versions of one format that Kafka can read from ``since`` on.
 
     Attributes:
         since: first version to which the line applies.
         what: ``metadata.version`` or another feature; ``record N`` of the metadata log, N its type; a value in a
             coordinator's topic; a setting of a topic.
-        least: the lowest level or version that it reads.
-        most: the highest one; below ``least`` nothing is read.
+        least: lowest level or version that is read.
+        most: highest level or version that is read; if it is below ``least``, nothing is read.
         source: file and tag of Kafka's source code.
     """
 
@@ -158,7 +158,7 @@ class UnreadFormat(NamedTuple):
 
     Attributes:
         used: format that the version cannot read.
-        line: what the version reads instead; None if it knows nothing of it.
+        line: what the version reads instead; None if the version does not know the format.
     """
 
     used: UsedFormat

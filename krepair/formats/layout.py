@@ -75,7 +75,7 @@ class Layout:
             raise UsageError(f"a value does not fit its field of {self.names}: {error}") from error
 
     def view(self, buf: Bytes) -> npt.NDArray[Any]:
-        """View all whole structures of a buffer as a read-only array [N] without a copy; a torn last one is ignored."""
+        """View all whole structures of a buffer as a read-only array [N] without a copy, ignoring a torn last one."""
         count = len(buf) // self.size
         if count == 0:
             return np.empty(0, self.dtype)

@@ -93,7 +93,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class VersionedMessage:
-    """Decoded message that had its version in front.
+    """Decoded message that was stored after its version.
 
     Attributes:
         version: the stored version, which may be above ``Schema.latest``.
@@ -107,16 +107,16 @@ class VersionedMessage:
 
 
 class _CutError(Exception):
-    """The bytes are truncated or invalid. ``decode`` turns this exception into a ``Damage``."""
+    """Error: the bytes are truncated or invalid. ``decode`` turns this exception into a ``Damage``."""
 
 
 def decode(schema: Schema, version: int, buf: Bytes, position: int = 0) -> dict[str, Any] | Damage:
     r"""Decode one message; bytes after it are ignored, as Kafka's readers do.
 
     Args:
-        version: version stored in front of the message.
+        version: version that is stored before the message.
         buf: buffer that holds the message up to its end.
-        position: byte of the buffer at which the first field starts.
+        position: position in the buffer of the first field.
 
     Returns:
         The values by field name: numbers, strings (an invalid UTF-8 byte is shown as ``\xNN``), ``bytes``, ids of 22
@@ -142,13 +142,13 @@ def _read(schema: Schema, version: int, buf: Bytes, position: int) -> tuple[dict
 
 
 def decode_versioned(schema: Schema, buf: Bytes | None) -> tuple[int, dict[str, Any]] | Damage:
-    """Decode a message with its version in front; null is a ``Damage``, so callers handle tombstones first."""
+    """Decode a message that follows its version; null is a ``Damage``, so callers handle tombstones first."""
     message = read_message(schema, buf)
     return message if isinstance(message, Damage) else (message.version, message.values)
 
 
 def read_message(schema: Schema, buf: Bytes | None) -> VersionedMessage | Damage:
-    """Decode a message with its version in front, and count the bytes left over."""
+    """Decode a message that follows its version, and count the bytes after the last known field."""
     if buf is None:
         return Damage(0, 0, schema.name, "null")
     version = stored_version(buf)
@@ -162,7 +162,7 @@ def read_message(schema: Schema, buf: Bytes | None) -> VersionedMessage | Damage
 
 
 def stored_version(buf: Bytes) -> int | None:
-    """Read the two-byte version in front of a stored key or value; None if the bytes are missing."""
+    """Read the two-byte version before a stored key or value; None if the bytes are missing."""
     return int(_NUMBERS["int16"].unpack_from(buf)[0]) if len(buf) >= VERSION_BYTES else None
 
 
@@ -238,7 +238,7 @@ class _MessageReader:
         return data.decode("utf-8", "backslashreplace") if kind == "string" else data
 
     def _is_null(self, field: Field) -> bool:
-        """Read the byte in front of a nullable struct. Null is a negative byte, or 0 in a tagged field."""
+        """Read the byte before a nullable struct. Null is a negative byte, or 0 in a tagged field."""
         mark = self._take(1)[0]
         return mark == 0 if field.tag >= 0 else mark > 127
 

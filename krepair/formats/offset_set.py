@@ -2,8 +2,8 @@
 
 Each offset is counted from its segment's base. Its lowest bits are stored unchanged. The higher part is coded in unary
 steps: a bit 0 for each step up, a bit 1 for each offset. That takes at most 2 bits and the low bits per offset: 3 bits
-if every second record stays, 7 if one of 32 does. A set has only one encoding, so the same offsets always give the same
-text. What is decoded is never much larger than the text.
+if every second record is kept, 7 if one of 32 is kept. A set has only one encoding, so the same offsets always give the
+same text. The decoded set is never much larger than the text.
 
     count of offsets (uint32) | low bits per offset (uint8) | one plane for each low bit, lowest first | steps
 
@@ -34,7 +34,7 @@ _MOST_LOW_BITS: Final = 31
 
 
 class OffsetSetError(Exception):
-    """A text is not a set of offsets; the message says what was expected and found."""
+    """Error: a text is not a set of offsets; the message says what was expected and found."""
 
 
 def packed(offsets: Int64s, base_offset: int) -> bytes:
@@ -42,7 +42,7 @@ def packed(offsets: Int64s, base_offset: int) -> bytes:
 
     Args:
         offsets: int64[N], ascending, N at most ``MOST_OFFSETS``.
-        base_offset: base offset of their segment; none of ``offsets`` is below it.
+        base_offset: base offset of the offsets' segment; none of ``offsets`` is below it.
     """
     if not len(offsets):
         return b""

@@ -82,7 +82,7 @@ class ProducerSnapshot(NamedTuple):
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """View the whole entries as an array [N]: as many as the count says and the file holds."""
+    """View the whole entries as an array [N]; N is the stored count, or less if the file holds fewer entries."""
     if len(buf) < HEADER_SIZE:
         return np.empty(0, ENTRY.dtype)
     count = HEADER.unpack(buf)[2]

@@ -23,7 +23,7 @@ from krepair.formats.words import count_text
 
 
 class RecordHeader(NamedTuple):
-    """One record header; its key stays bytes, so that damaged UTF-8 is copied unchanged.
+    """One record header; its key remains bytes, so that damaged UTF-8 is copied unchanged.
 
     Attributes:
         key: key bytes, never null.
@@ -156,7 +156,7 @@ def records(data: Bytes, count: int) -> Iterator[Record | Damage]:
 
     Args:
         data: all record bytes of a batch.
-        count: record count of the batch. ``data`` that holds fewer or more is damaged, as for a broker.
+        count: record count of the batch. ``data`` with fewer or more records is damaged, as for a broker.
 
     Yields:
         The records, then a ``Damage`` with positions in ``data`` if the records do not fill it exactly.

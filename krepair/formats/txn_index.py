@@ -17,7 +17,7 @@ from krepair.formats.layout import Layout, LayoutField
 
 VERSION = 0
 _MOST_VERSIONS: Final = 127
-"""Beyond it a version is damage, as in the magic byte of a batch; so is one among entries of the known version."""
+"""Highest version that is not damage. An unknown version among entries of the known version is damage too."""
 AT_MOST_BYTES = 1 << 30
 """Largest file in bytes that is read."""
 

@@ -17,8 +17,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def time_text(milliseconds: int) -> str:
     """Format epoch milliseconds as ISO 8601 in UTC.
 
-    -1 means no timestamp. Another negative number stays a number; a time after the year 9999 is also shown as if it
-    were in microseconds.
+    -1 means no timestamp. Another negative number is shown as a number; a time after the year 9999 is also shown as if
+    it were in microseconds.
     """
     if milliseconds == -1:
         return "no timestamp"

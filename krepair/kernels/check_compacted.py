@@ -68,7 +68,7 @@ TEXTS: Final = {
 # Columns of a key's row: two halves of the hash (0 and 1), offset + 1 of its last record in the source, ``R_GOES``,
 # offset + 1 of its record in the result, and bits (1: the result has it twice; 2: the row is in use).
 # ``R_GOES``: the lowest bit is 1 if the last record may be removed. The other bits are the lowest offset + 1 of a
-# record of the key that stays elsewhere, in another group or another replica; 0 if there is none.
+# record of the key that is kept elsewhere, in another group or another replica; 0 if there is none.
 ROW_WORDS: Final = 6
 R_LAST, R_GOES, R_RESULT, R_TWICE = 2, 3, 4, 5
 _MAY_GO: Final = np.uint64(1)
@@ -87,7 +87,7 @@ C_PACKED: Final = 8  # number of compressed batches that were deferred for ``che
 C_NOTED: Final = 9  # number of collected rows that are not in the table yet
 CHECK_STATE: Final = 10
 
-# Columns of a compressed batch that was put aside: its place and size in both windows (size 0 in the result if that has
+# Columns of a compressed batch that was deferred: its place and size in both windows (size 0 in the result if that has
 # no records to compare), codec and mode; then start and end of its uncompressed records, of the source and the result.
 P_SOURCE: Final = 0
 P_SIZE: Final = 1
@@ -119,7 +119,7 @@ SAME: Final = 2  # the batch in the result has the same bytes
 I_NOW_MS: Final = 0
 I_HORIZON: Final = 1  # 1 if tombstones in batches without a delete horizon may be removed
 I_TRANSACTIONS: Final = 2  # 1 if there may be transactions
-I_ELSEWHERE: Final = 3  # 1 if the source is a log of another replica, whose records only make tombstones stay
+I_ELSEWHERE: Final = 3  # 1 if the source is a log of another replica, whose records only keep tombstones
 CHECK_INPUTS: Final = 4
 
 
@@ -252,7 +252,7 @@ def judge_rows(table: Any, count: Any) -> Any:
 def _read(buf: Any, place: Any, end: Any) -> Any:
     """Read fields of a v2 record: (place after it, time delta, offset delta, place and size of its key, value size).
 
-    The first is -1 if the record is cut off, -2 if it is wrong; then the others mean nothing.
+    The place after the record is -1 if the record is cut off, -2 if it is wrong; then the other values have no meaning.
     """
     size, at = short_number(buf, place, end)
     stop = at + size
@@ -405,7 +405,7 @@ def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> 
         place: place of the header.
         ranges: int64[N, 3], see ``_aborted``.
         inputs: inputs of the comparison, int64[CHECK_INPUTS].
-        facts: int64[BATCH_FACTS], out; ``B_MODE`` is left as it is.
+        facts: int64[BATCH_FACTS], out; ``B_MODE`` does not change.
     """
     _facts(head, place, ranges, inputs, facts)
 
@@ -435,7 +435,7 @@ def header_is_right(source: Any, place: Any, result: Any, at: Any, max_time: Any
         place: place of the header in the source.
         result: uint8[V]; the CRC of its batch was checked.
         at: place of the header in the result.
-        max_time: largest timestamp of the records that are left; ignored if none is left.
+        max_time: largest timestamp of the remaining records; ignored if none remains.
     """
     count = be32(result, at + _COUNT)
     attributes = be16(source, place + _ATTRIBUTES)
@@ -575,7 +575,7 @@ def check_packed(
 
     Args:
         source: uint8[W], the window with the headers of the source.
-        result: uint8[V], the window with those of the result.
+        result: uint8[V], the window with the headers of the result.
         packed: compressed batches that were deferred, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.

@@ -28,7 +28,7 @@ def single_blocks(window: Any, packed: Any, count: Any, column: Any, blocks: Any
     Args:
         window: uint8[W], holds the batches.
         packed: int64[P, PACKED_COLUMNS] of ``check_compacted``.
-        count: rows of it that are valid.
+        count: number of valid rows.
         column: column with the places of the batches; the next one has their sizes, 0 if there is none.
         blocks: int64[P, 2], out: place of the block, and the place after it. 0 and 0 where there is no batch, -1 and -1
             for a frame of another kind.

@@ -41,17 +41,17 @@ assert batch_v2.CRC_START == 21
 def read_headers(buf: Any, filled: Any, origin: Any, headers: Any, columns: Any) -> Any:
     """Read the headers of the v2 batches that a window holds completely, from its start on.
 
-    It stops at the first bytes that are no complete v2 batch, or if ``headers`` is full. CRCs are not checked.
+    Reading stops at the first bytes that are no complete v2 batch, or if ``headers`` is full. CRCs are not checked.
 
     Args:
         buf: uint8[W], the window; ``BEHIND`` bytes after ``filled`` can be read.
-        filled: number of valid bytes in it.
+        filled: number of valid bytes in the buffer.
         origin: file position of place 0.
         headers: uint8[``ROW_BYTES`` * M], out: the header of each batch, and ``BEHIND`` bytes that mean nothing.
         columns: int64[``COLUMNS``, M], out: file position, bytes, base offset, last offset and largest timestamp.
 
     Returns:
-        How many batches were read.
+        Number of batches read.
     """
     place, count = np.int64(0), np.int64(0)
     while place + _HEADER <= filled and count < columns.shape[1]:
@@ -81,7 +81,7 @@ def close_up(buf: Any, sizes: Any) -> Any:
         sizes: int64[N], bytes of the batches, which fill the window from place 0 on.
 
     Returns:
-        The inverted CRC of the last one, which belongs after it.
+        The inverted CRC of the last batch, which belongs after that batch.
     """
     place, inverted = np.int64(0), np.uint64(0)
     for number in range(sizes.shape[0]):

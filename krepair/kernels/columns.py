@@ -80,7 +80,7 @@ MOST_ROWS: Final = 1 << 13
 NO_CONTROL: Final = -2
 UNREADABLE: Final = -1
 
-# what may be wrong with a batch whose place and size can be used
+# possible faults of a batch whose place and size can be used
 OK: Final = 0
 BAD_CRC: Final = 1
 BAD_COUNTS: Final = 2
@@ -132,7 +132,7 @@ def _read_header(buf: Any, filled: Any, place: Any, position: Any, last_offset: 
 
     Args:
         buf: uint8[W], holds the header (61 bytes from magic 2 on, 26 for magic 1, 18 for magic 0).
-        filled: number of valid bytes in it.
+        filled: number of valid bytes in the buffer.
         place: place of the header in the buffer.
         position: position of the header in the file.
         last_offset: last offset of the batch before.
@@ -193,7 +193,7 @@ def read_batches(
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
-        filled: number of valid bytes in it.
+        filled: number of valid bytes in the buffer.
         origin: file position of place 0.
         file_size: length of the log in bytes.
         whole: True if the window must hold each batch completely, and checksums are checked. If False, the first
@@ -278,7 +278,7 @@ def front_row(window: Uint8s, position: int, last_offset: int) -> Batches:
 
 @dataclass
 class BatchWalk:
-    """Walk over the batches of a log. After the iteration its attributes tell where and why it ended.
+    """Walk over the batches of a log. After the iteration its attributes show where and why the walk ended.
 
     Attributes:
         read_into: function that fills a buffer from a file position and returns the number of bytes read, 0 at the end.
@@ -290,9 +290,9 @@ class BatchWalk:
         whole: True if batches are read completely, and their checksums are checked; False to read only headers.
         window_bytes: size of the window.
         window: uint8[W] that the rows were read from; ``SLACK`` bytes more can be read.
-        origin: file position of its place 0, -1 if the batch is larger than the window.
+        origin: file position of the window's place 0, -1 if the batch is larger than the window.
         suspect: row of the batch with a wrong checksum that ended the walk, else None.
-        rest: the bytes from ``position`` on that the last window has.
+        rest: bytes of the last window from ``position`` on.
     """
 
     read_into: ReadInto

@@ -175,19 +175,19 @@ def put_left(
     buf: Any, place: Any, count: Any, kept: Any, max_timestamp: Any, sums: Any, tallies: Any, out: Any, to: Any,
     end: Any,
 ) -> Any:  # fmt: skip
-    """Write the header of a batch that loses some records; those that are kept are already in the output after it.
+    """Write the header of a batch that loses some records; its kept records are already in the output after the header.
 
     Args:
         buf: window of the log, uint8[W].
         place: place of the batch's header.
         count: number of its records.
-        kept: number of its records that are kept.
-        max_timestamp: largest timestamp of the records that are kept; ignored with LogAppendTime.
+        kept: number of its kept records.
+        max_timestamp: largest timestamp of the kept records; ignored with LogAppendTime.
         sums: True to compute a new CRC; False to leave the old one.
         tallies: counters, int64[TALLY_COUNT], in and out.
         out: the new log, uint8[V], out.
         to: place of the new header.
-        end: place after the records that are kept.
+        end: place after the kept records.
 
     Returns:
         The place after the batch.
@@ -285,7 +285,7 @@ def record_stays(
 
 @inlined
 def stamp_of(attributes: Any, base_timestamp: Any, now_ms: Any) -> Any:
-    """Return whether a v2 batch has a delete horizon, and whether that is past (KIP-534)."""
+    """Return whether a v2 batch has a delete horizon, and whether that horizon is past (KIP-534)."""
     stamp = UNSTAMPED
     if attributes & DELETE_HORIZON != 0:
         stamp = STAMP_PAST if base_timestamp <= now_ms else STAMP_TO_COME
@@ -311,7 +311,7 @@ def filter_records(
     Args:
         buf: window of the log, uint8[W].
         place: place of the next record.
-        end: bytes of the buffer that are valid.
+        end: number of valid bytes in the buffer.
         left: number of records that remain in the batch.
         header: uint8[61], the header of the batch.
         stays: int64[N] offsets of the last record of each key, ascending.
@@ -482,7 +482,7 @@ def filter_window(
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
-        filled: number of valid bytes in it.
+        filled: number of valid bytes in the buffer.
         origin: file position of place 0.
         file_size: length of the log in bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.

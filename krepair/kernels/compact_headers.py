@@ -116,7 +116,7 @@ def _put_by_words(
 ) -> Any:  # fmt: skip
     """Write the new header of a batch, and leave room for its records; return the place after them.
 
-    The words of the batch's records begin at ``first``. The result is -1 if they cannot be of this batch.
+    The words of the batch's records begin at ``first``. The result is -1 if these words cannot be of this batch.
     """
     fields = state[FIELDS:]
     base_timestamp = be64(heads, at + BASE_TIMESTAMP)
@@ -167,7 +167,7 @@ def filter_headers(
         inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; ``F_ROW``, ``F_POSITION`` and ``F_SIZED`` are of the next batch.
         tallies: counters, int64[TALLY_COUNT], in and out.
-        out: uint8[V], out, from ``F_OUT`` on. Bytes of records by ``sizes`` are left as they are.
+        out: uint8[V], out, from ``F_OUT`` on. The bytes of records that are known only by ``sizes`` are not written.
 
     Returns:
         ``NEED_BYTES`` at the end; ``OUTPUT_FULL``; ``OTHER`` if the next batches must be read, up to ``F_RUN_ROW``,

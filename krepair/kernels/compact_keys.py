@@ -54,7 +54,7 @@ TRANSACTION: Final = 8  # a data batch of a transaction, while aborted transacti
 UNPREPARED: Final = 9  # a compressed batch that ``compact_packed`` has not filtered yet
 OLD_FORMAT: Final = 10  # a message of v0 or v1
 
-# Columns of a compressed batch that was put aside: place and size in the window, codec, and start and end of its
+# Columns of a compressed batch that was deferred: place and size in the window, codec, and start and end of its
 # records in the buffer into which it is unpacked.
 P_PLACE: Final = 0
 P_SIZE: Final = 1
@@ -154,7 +154,7 @@ def keys_of_records(
     Args:
         buf: window of the log, uint8[W + SLACK].
         place: place of the next record.
-        end: bytes of the buffer that are valid.
+        end: number of valid bytes in the buffer.
         left: number of records that remain in the batch.
         base_offset: base offset of the batch.
         secret: uint64[2], the key of the hash.
@@ -227,7 +227,7 @@ def keys_window(
 
     Args:
         buf: uint8[W + SLACK]; place 0 is file position ``origin``.
-        filled: number of valid bytes in it.
+        filled: number of valid bytes in the buffer.
         origin: file position of place 0.
         file_size: length of the log in bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
@@ -352,9 +352,9 @@ def keys_of_packed(
 
 @kernel("fixed word rows, word rows, longs", "word rows, word rows, longs")
 def merge_rows(rows: Any, table: Any, state: Any) -> None:
-    """Enter collected rows, or those of another table; each hash keeps its greatest offset.
+    """Enter collected rows, or the rows of another table; each hash keeps its greatest offset.
 
-    It is a loop of its own, so that the memory of later rows can be prefetched.
+    This is a separate loop, so that the memory of later rows can be prefetched.
 
     Args:
         rows: rows to merge, uint64[N, ROW_WORDS].

@@ -46,7 +46,7 @@ def note_packed(
 
     Args:
         buf: window of the log, uint8[W].
-        filled: number of valid bytes in it.
+        filled: number of valid bytes in the buffer.
         place: place of the batch to begin with.
         aborted: int64[N, 3], see ``filter_window``.
         stays: offsets that are kept, int64[N], see ``filter_window``.
@@ -95,12 +95,12 @@ def filter_packed(
     tallies: Any,
     out: Any,
 ) -> Any:
-    """Copy the records that are kept of compressed batches, whose records were unpacked into a buffer.
+    """Copy the kept records of compressed batches, whose records were unpacked into a buffer.
 
     Args:
         heads: uint8[W], the window that holds their headers.
         packed: int64[P, FILTERED_COLUMNS], in and out. ``P_START`` and ``P_END`` give the place of the unpacked
-            records, and afterwards the place of those that are kept in ``out``; they are equal if all records stay.
+            records, and afterwards the place of the kept records in ``out``; both are equal if all records are kept.
             ``P_KEPT`` and ``P_MAX_TIMESTAMP`` are set; ``P_KEPT`` is -1 if the batch must be read alone.
         first: row to begin with.
         after: row after the last.
@@ -111,11 +111,11 @@ def filter_packed(
         inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: state of the pass, int64[FILTER_STATE], in and out.
         tallies: counters, int64[TALLY_COUNT], in and out.
-        out: uint8[V], out: the records that are kept, back to back.
+        out: uint8[V], out: the kept records, back to back.
 
     Returns:
-        The row after the last filtered batch. It stops after a batch whose records cannot be read; the caller reads
-        that batch alone, and reports the error.
+        The row after the last filtered batch. The kernel stops after a batch whose records cannot be read; the caller
+        reads that batch alone, and reports the error.
     """
     state[F_OUT] = 0
     row = np.int64(first)

@@ -18,7 +18,7 @@ from krepair.kernels.varints import zigzag
 from krepair.kernels.words import byte_at, le64
 
 SLACK: Final = 16
-"""Number of bytes that a buffer must have after its end, since keys are read eight bytes at a time."""
+"""Number of bytes that a buffer must have after its end, because keys are read eight bytes at a time."""
 
 # fields of a record or message that was read
 F_OFFSET: Final = 0  # delta of a v2 record, stored offset of a message
@@ -133,7 +133,8 @@ def read_record(buf: Any, place: Any, end: Any, fields: Any) -> Any:
     """Read the v2 record at a place into ``fields``, int64[FIELD_COUNT].
 
     Returns:
-        The place after it; -1 if the record does not end before ``end``, -2 if its fields do not fill it exactly.
+        The place after the record; -1 if the record does not end before ``end``, -2 if its fields do not fill it
+        exactly.
     """
     after = np.int64(-2)
     size, body = _varint(buf, place, end, 5)

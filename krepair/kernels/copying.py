@@ -26,14 +26,14 @@ def copied(buf: Any, start: Any, size: Any, out: Any, to: Any) -> None:
 
 @inlined
 def repeated(out: Any, to: Any, distance: Any, size: Any) -> None:
-    """Copy what lies a distance before a place to it, also where both overlap; up to sixteen bytes more are written."""
+    """Copy the bytes at a distance before a place to that place, even if both overlap; may write 16 bytes more."""
     if distance < 8:
         for step in range(8):
             out[np.uint64(to + step)] = byte_at(out, to - distance + step)
         to += 8
         size -= 8
         distance *= (7 + distance) // distance
-    # What was copied repeats itself at twice the distance too: so no load has to wait for the store right before it.
+    # The copied bytes also repeat at twice the distance: so no load has to wait for the store right before it.
     while distance < 64 and size > distance:
         copied(out, to - distance, distance, out, to)
         to += distance

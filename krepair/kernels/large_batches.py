@@ -24,7 +24,7 @@ class HugeChecksum:
 
     Attributes:
         valid: True if the stored checksum is right.
-        computed: checksum of the batch's bytes, or of those that the file has if it ends too early.
+        computed: checksum of the batch's bytes; if the file ends too early, checksum of the bytes that exist.
         damage: kind of damage (``classes.D_*``) to report if the checksum is wrong.
     """
 

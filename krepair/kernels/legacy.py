@@ -2,8 +2,8 @@
 
 A log may change its format with any message. The scan of v2 (``krepair.kernels.scan_window``) stops at a message of an
 old format, and this kernel continues to the next v2 batch. An old message, plain or a wrapper, counts as one batch of
-class ``RECORDS`` with one record. The messages in a wrapper are not read. An old message has no producer, so it always
-stays.
+class ``RECORDS`` with one record. The messages in a wrapper are not read. An old message has no producer, so it is
+always kept.
 
 Source: LegacyRecord, AbstractLegacyRecordBatch, FileLogInputStream (2.2.1), KIP-31, KIP-32.
 """
@@ -56,7 +56,7 @@ def legacy_window(
 
     Args:
         buf: uint8[W], the window; place 0 is file position ``state[S_ORIGIN]``.
-        filled: number of valid bytes in it.
+        filled: number of valid bytes in the buffer.
         state: int64[STATE_SIZE], as of ``scan_window``.
         inputs: int64[INPUT_SIZE], fixed for the segment.
         tallies: batches and bytes by class, int64[CLASS_COUNT, TALLY_COLUMNS], in and out.

@@ -101,7 +101,7 @@ class _FunctionCache:
         """Do nothing: the cache is always on."""
 
     def flush(self) -> None:
-        """Do nothing: the cache holds nothing back."""
+        """Do nothing: the cache saves everything at once."""
 
 
 def kernel(function: FunctionType) -> Any:

@@ -1,7 +1,7 @@
 """Compute a digest of a kernel's code: two kernels with the same digest become the same machine code.
 
-The digest covers the kernel's own code, that of every function it calls or inlines, and the constants that all of these
-read, since the compiler puts them into the code. Comments, docstrings and moved lines do not count.
+The digest covers the kernel's own code, the code of every function that it calls or inlines, and the constants that all
+of these read, because the compiler puts the constants into the code. Comments, docstrings and moved lines are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def made_of(function: FunctionType) -> str:
     """Return the digest of a function and of all krepair code that it calls, inlines or reads.
 
     Args:
-        function: the Python function; numba's dispatchers stand for the functions they compile.
+        function: the Python function; numba's dispatchers represent the functions that they compile.
 
     Returns:
         64 hex digits.

@@ -25,8 +25,8 @@ def next_batch(buf: Any, place: Any, left: Any) -> Any:
 
     Args:
         buf: uint8[W], holds at least 17 bytes from ``place`` on.
-        place: index of its first byte.
-        left: bytes of the log from there to its end, which may lie past the window.
+        place: index of the batch's first byte.
+        left: bytes of the log from ``place`` to the end of the log, which may lie past the window.
     """
     magic = np.int64(byte_at(buf, place + _MAGIC))
     size = be32(buf, place + _LENGTH) + _LENGTH_END

@@ -44,7 +44,7 @@ TWO_EPOCHS: Final = 8  # its transaction has batches of two producer epochs
 OPEN: Final = 16  # its transaction has no marker
 ABORTED: Final = 32  # an ABORT marker ended its transaction
 OTHER: Final = OPEN | ABORTED
-"""Bits of which one is set in a row with the last open, or the last aborted, record of a key."""
+"""Bits for a row with the last open, or the last aborted, record of a key; one of them is set there."""
 MARKER: Final = -1
 """Value in place of the bits for a control batch, whose records are not entered."""
 
@@ -80,8 +80,8 @@ def _folded(one: Any, other: Any) -> Any:
 def body_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> Any:
     """Return a hash of ``buf[start:start + size]`` as two words; ``buf`` has ``SLACK`` bytes more.
 
-    It only distinguishes records of two replicas at the same offset, so it may be much faster than the hash of a key:
-    four words at a time, each pair folded into a product of 128 bits.
+    This hash only distinguishes records of two replicas at the same offset, so it may be much faster than the hash of a
+    key: four words at a time, each pair folded into a product of 128 bits.
     """
     one, other = secret_1 ^ _SUM_1, secret_2 ^ _SUM_2
     place = np.int64(start)
@@ -270,7 +270,7 @@ def enter_records(
     Args:
         hashed: uint64[N, HASH_COLUMNS], in offset order.
         counts: int64[B], records of each batch.
-        fates: int64[B], bits of what becomes of its records, or ``MARKER``.
+        fates: int64[B], bits with the fate of the batch's records, or ``MARKER``.
         wanted: uint8[B], 1 for each batch whose records' digests are wanted.
         with_keys: True to enter keys; False for digests alone.
         table: uint64[2**k, KEY_WORDS], twice as many slots as the records of any batch.
@@ -348,7 +348,7 @@ def count_keys(rows: Any, table: Any) -> None:
 
 @kernel("word rows, word rows, long, bytes")
 def mark_keys(rows: Any, table: Any, replicas: Any, out: Any) -> None:
-    """Mark the rows of keys whose last record is not the same on all replicas.
+    """Mark the rows of keys whose last record differs between replicas.
 
     Args:
         rows: uint64[N, KEY_WORDS] of one replica.

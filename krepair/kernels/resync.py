@@ -1,8 +1,8 @@
 """Finds the next valid batch after damage. It examines every position, but computes a checksum only at a likely header.
 
-Bytes may be a header if the length fits into the file, and the offsets are above those before the damage and below the
-next segment. Few bytes pass this test if they are not a batch, so a search reads the log about once. Hostile bytes can
-pass it often, so the number of bytes that a search may checksum is limited.
+Bytes may be a header if the length fits into the file, and the offsets are above the offsets before the damage and
+below the next segment. Few bytes pass this test if they are not a batch, so a search reads the log about once. Hostile
+bytes can pass the test often, so the number of bytes that a search may checksum is limited.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def next_candidate(
         buf: uint8[W]; place 0 is file position ``origin``.
         start: first place to examine.
         end: place after the last one to examine; ``end + 17`` must not be above ``filled``.
-        filled: number of valid bytes in it.
+        filled: number of valid bytes in the buffer.
         origin: file position of place 0.
         file_size: length of the log in bytes.
         lowest: lowest offset that the batch may have.
@@ -78,7 +78,7 @@ class Resynced:
 
     Attributes:
         position: position of the next valid batch, -1 if none was found.
-        complete: True if the search reached a batch or the end of the log; False if it gave up before.
+        complete: True if the search reached a batch or the end of the log; False if its budget ended before.
         checksummed: number of bytes that were checksummed.
     """
 

@@ -62,7 +62,7 @@ class ScanInputs(Struct, frozen=True):
 
     Attributes:
         base_offset: base offset of the segment.
-        file_size: bytes of its ``.log`` to scan; it may be less than the size of the file.
+        file_size: number of bytes of the ``.log`` to scan; it may be less than the size of the file.
         now_ms: current time in milliseconds, for markers with a delete horizon.
         high_watermark: offsets at or above it are not replicated; ``INT64_MAX`` if it does not matter.
         check_crc: True if every CRC is checked.
@@ -73,7 +73,7 @@ class ScanInputs(Struct, frozen=True):
         keep_positions: sorted positions of empty batches that are kept.
         protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers are kept.
         held: sorted offsets of markers that are kept for other replicas.
-        last_position: position of the batch that stays because it is the last one, -1 none.
+        last_position: position of the batch that is kept because it is the last batch, -1 none.
         start_position: position of the first batch to scan; the bytes before it count as valid.
     """
 
@@ -104,7 +104,7 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
         damage: kind (``classes.D_*``) of the first damage, 0 none.
         damage_text: expected and actual content at position ``valid_bytes``, or empty.
         old_batches: number of v0 and v1 messages; each, plain or a wrapper, counts as one batch with one record.
-        old_position: position of the first of them, -1 none.
+        old_position: position of the first v0 or v1 message, -1 none.
         batches: number of valid batches.
         first_offset: base offset of the first batch, -1 none; for a v0 or v1 wrapper the offset of its last message.
         last_offset: last offset of the last batch, ``base_offset - 1`` if there is none.
@@ -252,7 +252,7 @@ def scan_segment(
     Args:
         inputs: facts about the segment and the pass.
         read_into: function that fills a buffer from a file position; returns bytes read, 0 at the end. It may raise
-            ``OSError``. What it gives at once is looked at before it is asked again.
+            ``OSError``. The bytes of one call are examined before the next call.
         on_window: called for each window of batches with (window, end place, starts, classes) before the window is
             used again. It gets every valid batch once. A batch larger than the window comes alone: its start is at
             place 0, and its end place lies after the window. Place 0 has the file position ``start_position`` plus
@@ -340,7 +340,7 @@ class WholeWindows:
 
     Args:
         inputs: facts about the segment and the pass.
-        read_into: reads the rest of a batch that passes the window, see ``scan_segment``.
+        read_into: function that reads the rest of a batch that exceeds the window, see ``scan_segment``.
     """
 
     def __init__(self, inputs: ScanInputs, read_into: ReadInto) -> None:
@@ -358,7 +358,7 @@ class WholeWindows:
 
         Args:
             window: uint8[W] that begins with a batch.
-            end: place after its last batch; more than W if that passes the window.
+            end: place after the window's last batch; more than W if that batch exceeds the window.
 
         Raises:
             OSError: the rest of a batch cannot be read.

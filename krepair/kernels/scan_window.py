@@ -172,7 +172,7 @@ def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, p
 
 @inlined_by_numba
 def _enter_epoch(rows: Any, row: int, epoch: int) -> None:
-    """Set a producer's epoch; a new one clears its last data (ProducerStateEntry.maybeUpdateEpoch, 2.2.1)."""
+    """Set a producer's epoch; a new epoch clears its last data (ProducerStateEntry.maybeUpdateEpoch, 2.2.1)."""
     if rows[row, c.P_FIRST_EPOCH] == -1 and rows[row, c.P_EPOCH] == -1:
         rows[row, c.P_FIRST_EPOCH] = epoch
         rows[row, c.P_EPOCH] = epoch

@@ -1,12 +1,12 @@
 """Finds the aborted transactions of a log from its batch headers, as a broker does when it rebuilds a ``.txnindex``.
 
-It keeps the first offset of each producer's open transaction. The open transactions form a linked list in offset order,
-so the last stable offset at the end of a transaction is found in one step, even if many are open.
+The replay keeps the first offset of each producer's open transaction. The open transactions form a linked list in
+offset order, so the last stable offset at the end of a transaction is found in one step, even if many are open.
 
-It also keeps the highest offset at which a transaction may have begun. Up to 2.2.1 a cleaner may remove the COMMIT
-marker of a transaction whose data it left in an earlier segment (KAFKA-8351), or leave the marker without its record.
-So data before missing offsets, or before such an empty marker, may belong to an earlier transaction of the producer;
-data that follows without a gap belongs to the same one.
+The replay also keeps the highest offset at which a transaction may have begun. Up to 2.2.1 a cleaner may remove the
+COMMIT marker of a transaction whose data it left in an earlier segment (KAFKA-8351), or leave the marker without its
+record. So data before missing offsets, or before such an empty marker, may belong to an earlier transaction of the
+producer; data that follows without a gap belongs to the same transaction.
 
 Source: ProducerAppendInfo.append and appendEndTxnMarker, ProducerStateManager.lastStableOffset (2.2.1, 2.8, 3.9);
 Cleaner.cleanSegments (2.2.1).
@@ -81,7 +81,7 @@ def _row_of(producer_id: int, slots: Any, rows: Any, state: Any) -> Any:
 
 @inlined
 def _link(rows: Any, row: int, state: Any) -> None:
-    """Append a row to the list; its first offset must be higher than those in the list."""
+    """Append a row to the list; its first offset must be higher than all first offsets in the list."""
     rows[row, _BEFORE] = state[T_TAIL]
     rows[row, _AFTER] = -1
     if state[T_TAIL] >= 0:
@@ -142,7 +142,7 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
-        filled: number of valid bytes in it.
+        filled: number of valid bytes in the buffer.
         origin: file position of place 0.
         file_size: bytes of the log; all of them must be valid batches with ascending offsets.
         state: int64[10]; ``T_POSITION`` is the next batch and may lie past the window.

@@ -20,7 +20,7 @@ def zigzag(buf: Any, place: Any, end: Any, most: Any) -> Any:
     Args:
         buf: bytes that are read, uint8[W].
         place: place of its first byte.
-        end: bytes of the buffer that are valid.
+        end: number of valid bytes in the buffer.
         most: largest number of bytes: 5 for 32 bits, 10 for 64 bits.
 
     Returns:

@@ -14,7 +14,7 @@ def tell(listener: Callable[[], None] | None) -> None:
 
 
 def compiling() -> None:
-    """Notify the listener that a kernel is being compiled, because no cache has it."""
+    """Notify the listener that a kernel is being compiled because it is in no cache."""
     listener = _listener
     tell(None)
     if listener is not None:

@@ -113,7 +113,7 @@ def _compile_all(missing: list[tuple[str, str]], on_compile: Callable[[int], Non
     if not jobs:
         return
     on_compile(len(missing))
-    # Children are forked, since they need all that is loaded by now. No thread runs yet.
+    # Children are forked, because they need everything that is loaded by now. No thread runs yet.
     with ProcessPoolExecutor(
         min(len(jobs), len(os.sched_getaffinity(0))), multiprocessing.get_context("fork")
     ) as processes:

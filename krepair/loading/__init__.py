@@ -8,9 +8,9 @@ exception ends it.
 The simulation is proven with Kafka itself: ``tools/torture/forecasts.py`` loads thousands of damaged folders with the
 loader classes of four versions, and compares the results with the forecast of ``krepair check``.
 
-Where several versions may start, one simulation stands for all that behave alike: it asks how its brokers behave only
-where that matters, and where their answers differ each group is simulated separately. All simulations share the
-batches that were read and checked.
+If several versions may start, one simulation represents all versions that behave alike: it asks for the behaviour of
+its brokers only where that matters, and where the answers differ, each group is simulated separately. All simulations
+share the batches that were read and checked.
 
 * ``behaviour``: the differences between versions, and the brokers of one simulation.
 * ``log_file``: batches, as ``FileLogInputStream`` reads them.

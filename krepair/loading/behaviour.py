@@ -26,8 +26,8 @@ class Behaviour(NamedTuple):
         lists_snapshots_each_time: the loader lists the snapshots on the disk each time. Later versions (KAFKA-9393)
             remember them, and remove snapshots that belong to no segment or to a deleted one.
         looks_in_one_segment: the loader looks up the first offset of a transaction only in one segment, and throws if
-            no batch follows there. It looks for an end only behind the beginning. Later versions (2.4) continue in the
-            next segment.
+            no batch follows there. The loader looks for an end only after the beginning. Later versions (2.4) continue
+            in the next segment.
         needs_first_unstable_offset: the loader throws if the first offset of an open transaction is past the log end.
         searches_by_first_offset: the loader looks up a batch by first offsets, and opens all wrappers of v0 and v1 on
             the way (since KAFKA-18989). Earlier versions take the first batch whose last offset is high enough.
@@ -88,7 +88,7 @@ Question = Callable[[Broker], bool]
 
 
 class BrokersPartError(Exception):
-    """Signal: the brokers of one simulation behave differently here, so each group needs its own simulation.
+    """Error: the brokers of one simulation behave differently here, so each group needs its own simulation.
 
     Attributes:
         groups: brokers grouped by their behaviour.
@@ -102,8 +102,8 @@ class BrokersPartError(Exception):
 class Brokers(NamedTuple):
     """Brokers of several versions that share one simulation as long as they behave alike.
 
-    The simulation asks about their behaviour only where it matters. As long as all give the same answer, a separate
-    simulation of each would be the same, step by step.
+    The simulation asks for the brokers' behaviour only where it matters. As long as all give the same answer, a
+    separate simulation of each broker would be the same, step by step.
     """
 
     members: tuple[Broker, ...]
@@ -140,7 +140,7 @@ class Brokers(NamedTuple):
 
 
 class _FileError(Exception):
-    """Error that a file causes.
+    """Error that the content of a file causes.
 
     Attributes:
         file: name of the file.
@@ -166,7 +166,7 @@ class CorruptIndexError(Exception):
 
 
 class InvalidOffsetError(_FileError):
-    """``InvalidOffsetException``: an index entry would have a lower offset than the one before."""
+    """``InvalidOffsetException``: an index entry would have a lower offset than the entry before."""
 
 
 class OffsetOverflowError(Exception):

@@ -38,7 +38,7 @@ class StartInputs(NamedTuple):
         snapshots: producer snapshots, by offset.
         now_ms: clock of the broker that starts, epoch milliseconds.
         lowest_cleaned: lowest base offset of a ``.cleaned``, which voids every swap from there on (KAFKA-6264).
-        follows_producers: True to read the batches after a snapshot too, since they may end the start.
+        follows_producers: True to read the batches after a snapshot too, because they may end the start.
     """
 
     clean: bool
@@ -69,7 +69,7 @@ def simulate_starts(
 ) -> dict[VersionNumber, LoadedLog]:
     """Simulate the start of one partition for brokers of several versions, and return the results by version.
 
-    Brokers that behave alike share one simulation; where they part, each group is simulated from the beginning.
+    Brokers that behave alike share one simulation; if they differ, each group is simulated from the beginning.
 
     Args:
         segments_for: function that builds fresh segments from the disk for each simulation.
@@ -235,7 +235,7 @@ class _Loader:
         if base_offset in self.segments:
             del self._on_disk[base_offset], self.segments[base_offset]
         elif base_offset not in parts:
-            # Only a loaded segment is replaced by its parts; this one stays beside them, with new empty indexes.
+            # Only a loaded segment is replaced by its parts; this segment remains beside them, with new empty indexes.
             if self._brokers.do(lambda broker: broker.behaviour.checks_indexes):
                 raise StartFailsError(segment.log.name, "is split again and again: the start never ends")
             segment.closed()

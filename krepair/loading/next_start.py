@@ -22,14 +22,14 @@ class LoadedLog(NamedTuple):
         bytes_read: log bytes of the recovered segments, as they are before the recovery.
         segments: (base offset, log bytes) of the segments after the start, ascending; swaps are renamed.
         log_end: log end offset after the start; -1 if the start fails, or if it depends on logs that were not read.
-        snapshot_offset: offset of the producer snapshot that is loaded, -1 if none is; if segments are recovered, that
-            of the snapshot with which the first recovery begins.
+        snapshot_offset: offset of the producer snapshot that is loaded, -1 if none is; if segments are recovered,
+            offset of the snapshot with which the first recovery begins.
         unread: offsets of the snapshots that a start without recovery deletes unread, ascending.
         unreadable: offsets of the snapshots that are deleted because they cannot be read, ascending.
         cut: (base offset, bytes that are kept) of each truncated log, ascending.
         dropped: base offsets of the deleted segments, except those that a swap replaces, ascending.
-        producers: number of producers that the broker knows, where all batches behind the snapshot were replayed; -1
-            if it begins without any, as no snapshot is left after a clean stop.
+        producers: number of producers that the broker knows, if all batches after the snapshot were replayed; -1 if the
+            broker begins without producers, because no snapshot is left after a clean stop.
     """
 
     file: str = ""

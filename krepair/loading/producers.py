@@ -196,7 +196,7 @@ class SimulatedProducers:
     def first_unstable_offset(self) -> int:
         """First offset of the earliest transaction that is open or was ended in this replay, -1 if there is none.
 
-        Ended transactions count too, because at a start no offset counts as replicated yet.
+        Ended transactions are included, because at a start the broker treats no offset as replicated yet.
         """
         return min(self._open.keys() | self._ended, default=-1)
 

@@ -204,7 +204,7 @@ class OffsetIndexState(IndexState):
         """Add an entry.
 
         Raises:
-            InvalidOffsetError: the entry's offset is not above the last one.
+            InvalidOffsetError: the entry's offset is not above the last entry's.
             StartFailsError: the index is full.
         """
         self._refuse_full()
@@ -219,7 +219,7 @@ class OffsetIndexState(IndexState):
         self._truncate_to(offset, 0)
 
     def fill_with_zeros(self) -> None:
-        """Fill the index with zero entries: what a reader finds in a preallocated index that was never closed."""
+        """Fill the index with zero entries, as in a preallocated index that was never closed."""
         self.entries = [(self.base_offset, 0)] * self.most_entries
         self.size = self.most_entries * self.entry_size
 
@@ -245,7 +245,7 @@ class TimeIndexState(IndexState):
         """Add an entry if its timestamp is larger than the last one's.
 
         Raises:
-            InvalidOffsetError: the entry's offset is lower than the last one.
+            InvalidOffsetError: the entry's offset is lower than the last entry's.
             StartFailsError: the index is full.
         """
         if not closing:
@@ -419,7 +419,7 @@ class SegmentState:
         self.has_index = self.has_time_index = self.has_txn_index = False
 
     def take_indexes(self, swap: SegmentState) -> None:
-        """Replace the segment's indexes by those that a swap has."""
+        """Replace the segment's indexes by the indexes of a swap."""
         if swap.has_index:
             self.offsets, self.has_index = swap.offsets, True
         if swap.has_time_index:
@@ -497,7 +497,7 @@ class SegmentState:
     def empty(self) -> int:
         """Truncate the segment at its base offset, as a broker does after an ``InvalidOffsetError``.
 
-        The cut is at the first batch that reaches the base offset; batches below it stay. Returns the bytes cut.
+        The cut is at the first batch that reaches the base offset; batches below it are kept. Return the bytes cut.
 
         Raises:
             StartFailsError: a read fails.

@@ -39,7 +39,7 @@ _WINDOWS_BYTES: Final = 8 << 20
 """Most bytes of all windows together, except for a single larger batch."""
 _NO_WINDOW: Final = (0, memoryview(b""))
 _SHARED_BATCHES: Final = 1 << 16
-"""Most batches of a partition that are kept, some 30 MB; others are read again for each group of versions."""
+"""Most batches of a partition that are kept, some 30 MB; further batches are read again for each group of versions."""
 _SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; no broker writes a longer file
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
@@ -71,14 +71,14 @@ class SegmentFiles(NamedTuple):
 
 
 class StartItem(Struct, frozen=True, kw_only=True):
-    """Task item: simulate the start of one partition for each version.
+    """Arguments of the task that simulates the start of one partition for each version.
 
     Attributes:
         place: location of the partition folder.
         segments: segments that have a log, ascending.
         swaps: ``.swap`` files of each base offset, ascending.
         lowest_cleaned: lowest base offset of a ``.cleaned``.
-        follows_producers: True to read the batches after the snapshot too, since they may end the start.
+        follows_producers: True to read the batches after the snapshot too, because they may end the start.
         snapshots: offsets of the producer snapshots.
         new_snapshots: offsets of the producer snapshots that will be made before the start; they stand for no producer.
         clean: True after a clean shutdown.

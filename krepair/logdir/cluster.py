@@ -1,9 +1,9 @@
 """Reader of the state of a cluster's partitions for ``--cluster``: assigned and in-sync replicas, and leaders.
 
-A log directory of a broker does not hold this state. It is in the output of ``kafka-topics.sh --describe``, and in
-``__cluster_metadata-0`` of a KRaft controller: in its newest snapshot and the log after that, or, without a snapshot,
-in a log from offset 0 on. Plans use the state as proof that records may be removed, so nothing is guessed: a copy with
-a damaged, missing or unknown part is refused.
+A log directory of a broker does not hold this state. The state is in the output of ``kafka-topics.sh --describe``, and
+in ``__cluster_metadata-0`` of a KRaft controller: in its newest snapshot and the log after that, or, without a
+snapshot, in a log from offset 0 on. Plans use the state as proof that records may be removed, so nothing is guessed: a
+copy with a damaged, missing or unknown part is refused.
 
 Source: ``TopicDelta.java``, ``PartitionRegistration.merge``, ``MetadataBatchLoader.java``, ``Snapshots.java``,
 ``RecordsSnapshotReader.java`` (3.9.0); KIP-630, KIP-868 (transactions of the metadata log).
@@ -72,7 +72,7 @@ class Assignment:
 
     Attributes:
         topic_id: topic id of 22 characters; empty if unknown.
-        replicas: ids of the assigned brokers, the preferred leader first; during a reassignment old and new ones.
+        replicas: ids of the assigned brokers, the preferred leader first; during a reassignment old and new brokers.
         isr: ids of the in-sync replicas.
         leader: broker id of the leader, -1 if there is none.
         moving: True if a reassignment is in progress.
@@ -100,10 +100,10 @@ class MetadataImage:
         partitions: assignments by topic id and partition number.
         numbers: partition numbers of each topic, by topic id.
         brokers: ids of the log directories of each registered broker, by broker id; no ids before 3.7.
-        configs: settings by (type, name) of the resource; those of brokers are dynamic.
+        configs: settings by (type, name) of the resource; settings of brokers are dynamic.
         end_offset: offset after the last record that was read.
         as_of_ms: time of the log's last batch, or of the snapshot if no batch follows it; -1 if there is neither.
-        open_transaction: True if a transaction of the controller was open at the end; its records do not count.
+        open_transaction: True if a transaction of the controller was open at the end; its records are ignored.
         files: names of the files that were read, in order.
         voters: ids of the voting controllers; empty if only their configurations name them (before KIP-853).
         later: description of the first record of a type that krepair does not know; empty if there is none. With such
@@ -563,7 +563,7 @@ class ClusterView:
         digest: BLAKE2b of all bytes that were read, 128 bits as 32 hex digits.
         cluster_id: cluster id; empty if unknown, as with ``--describe``.
         as_of_ms: time of the state in epoch milliseconds: of the log's last batch, or the modification time of a text.
-            Copying a text makes that time later, so it can only show that a text is too old.
+            Copying a text makes that time later, so the time can only show that a text is too old.
         partitions: assignments by topic and partition number.
         topic_configs: settings by topic. ``--describe`` of a broker shows all that differ from Kafka's defaults for
             that broker; the other sources have only the topic's own.
@@ -571,7 +571,7 @@ class ClusterView:
             metadata log.
         brokers: ids of the log directories of each registered broker, empty before 3.7; only from a metadata log.
         no_proof: reason why the file proves nothing about replicas, or empty (see ``MetadataImage.later``); its
-            settings still count.
+            settings are still used.
     """
 
     path: str
@@ -595,7 +595,7 @@ def configs_of(
     Args:
         typed: state from ``--cluster``.
         own: metadata logs of the broker itself; the first one takes precedence over ``typed``.
-        broker_id: id of the broker whose dynamic settings count; empty if unknown.
+        broker_id: id of the broker whose dynamic settings are used; empty if unknown.
     """
     cluster = next(iter(own), typed)
     if cluster is None:

@@ -64,11 +64,11 @@ class TopicConfigs(NamedTuple):
 
 
 class _DuplicateError(ValueError):
-    """Signal that a JSON object has the same name twice."""
+    """Error: a JSON object has the same name twice."""
 
 
 def read_server_properties(path: str) -> dict[str, ConfigLine]:
-    """Read a Java properties file. If a key is there twice, the last one counts, as in Java.
+    """Read a Java properties file. If the file has a key twice, the last value is used, as in Java.
 
     Raises:
         UsageError: the file cannot be read or is not a properties file.
@@ -202,7 +202,7 @@ _ID_KEYS: Final = ("node.id", "broker.id")
 def configured_log_dirs(config: str | None) -> tuple[str, ...]:
     """Return the log directories in a ``server.properties``, in its order; empty if there are none.
 
-    ``log.dirs`` counts before ``log.dir``.
+    ``log.dirs`` takes precedence over ``log.dir``.
 
     Raises:
         UsageError: the file cannot be read or is not a properties file.
@@ -220,7 +220,7 @@ def configured_metadata_dirs(config: str | None) -> tuple[str, ...]:
     Raises:
         UsageError: see ``configured_log_dirs``.
 
-    Source: ``KafkaConfig.metadataLogDir`` (3.9.0): that of the setting, else the first log directory.
+    Source: ``KafkaConfig.metadataLogDir`` (3.9.0): the directory in the setting, else the first log directory.
     """
     line = None if config is None else read_server_properties(config).get("metadata.log.dir")
     named = (line.value.strip(),) if line is not None and line.value.strip() else ()
@@ -328,8 +328,8 @@ class _Synonym(NamedTuple):
 
     Attributes:
         key: name of the setting in the broker's file.
-        factor: the value times this factor is the topic-level value.
-        bits: width of the number, 0 for a value that is checked like the topic-level one.
+        factor: number by which the value is multiplied to get the topic-level value.
+        bits: width of the number, 0 for a value that is checked like the topic-level value.
     """
 
     key: str
@@ -345,7 +345,7 @@ class _Key(NamedTuple):
         type: ``int``, ``long``, ``boolean``, ``list`` or ``string``.
         default: Kafka's default, as text.
         at_least: the smallest number that a broker accepts.
-        synonyms: names in ``server.properties``; the first one that is set counts.
+        synonyms: names in ``server.properties``; the first name that is set is used.
     """
 
     key: str
@@ -431,10 +431,11 @@ class TopicSettings(NamedTuple):
         segment_index_bytes: largest size of a merged ``.index`` or ``.timeindex`` in bytes.
         index_interval_bytes: bytes of log between two index entries.
         delete_retention_ms: time in ms for which markers and tombstones are kept.
-        min_compaction_lag_ms: younger records are not compacted, in ms.
-        retention_ms: older segments are deleted, in ms; -1 for never.
+        min_compaction_lag_ms: age in ms below which records are not compacted.
+        retention_ms: age in ms above which segments are deleted; -1 for never.
         max_message_bytes: largest batch that a producer may send, in bytes.
-        max_decompressed_message_bytes: a cleaner of 4.4 fails at a larger record of a compressed batch, in bytes.
+        max_decompressed_message_bytes: largest record of a compressed batch, in bytes, at which a cleaner of 4.4 does
+            not fail.
         preallocate: True if the active log has its full length from the first write on.
         tiered: reason why the topic has, or may have, tiered storage; empty if it has none.
         policy_is_known: True if ``cleanup.policy`` is known for this topic; the broker's value for all topics is not
@@ -506,7 +507,7 @@ class Settings:
 
     @property
     def producer_expiry_ms(self) -> int:
-        """Longer one of the two expiry times, in ms: then no version of the broker knows the producer any more."""
+        """Longer of the two expiry times, in ms, after which no version of the broker knows the producer."""
         return max(self.transactional_id_expiration_ms, self.producer_id_expiration_ms)
 
     def topic(self, topic: str, *, begins_elsewhere: bool = False) -> TopicSettings:
@@ -547,8 +548,8 @@ class Settings:
     def _policy_is_known(self, topic: str) -> bool:
         """Return whether the cleanup policy of a topic is known.
 
-        If the topic-config file has the topic without a policy, the broker's policy counts, so the broker's file must
-        be there.
+        If the topic-config file has the topic without a policy, the broker's policy applies, so the broker's file must
+        be given.
         """
         own = self._topics.get(topic)
         # A plan also records that the policy was not known, because apply must decide as the plan did.
@@ -584,8 +585,8 @@ def load_settings(
 ) -> Settings:
     """Load settings from all sources.
 
-    The first source that has a key counts: ``overrides``, the topic-config file, the settings that the cluster has
-    stored for the topic, the broker's settings (dynamic ones before those of its file), Kafka's default.
+    The first source that has a key is used: ``overrides``, the topic-config file, the settings that the cluster has
+    stored for the topic, the broker's settings (dynamic settings before the settings in its file), Kafka's default.
 
     Args:
         config_file: path of a broker's ``server.properties``.
@@ -665,7 +666,7 @@ def _server_settings(
     for key in (*_TOPIC_KEYS.values(), *_BROKER_KEYS.values()):
         # Broker-wide keys have the same name in server.properties.
         synonyms = (_Synonym(key.key),) if key.key in _BROKER_KEYS else key.synonyms
-        # A broker does not start with a wrong value, even if another name counts before it. So all are checked.
+        # A broker does not start with a wrong value, even if another name takes precedence. So all values are checked.
         values = [(name, _server_value(key, name, lines[name.key])) for name in synonyms if name.key in lines]
         if values:
             name, value = values[0]

@@ -95,7 +95,7 @@ def identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def pid_of_lock(wanted: tuple[int, int]) -> int:
-    """Find the process that has a locked descriptor of a file or folder; -1 if this user can see none.
+    """Find the process that has a locked descriptor of a file or folder; -1 if this user can see no such process.
 
     Source: ``/proc/PID/fdinfo`` shows the locks of a descriptor (``proc(5)``).
 
@@ -245,7 +245,7 @@ def refuse_if_locks_stay_here(log_dir: str, tree: Tree) -> None:
     Raises:
         RefusedError: the mount keeps locks on this host, or krepair does not know this type of file system.
     """
-    with contextlib.suppress(OSError):  # taking the lock will report what is wrong with the directory
+    with contextlib.suppress(OSError):  # taking the lock will report the problem of the directory
         if medium.is_of_one_host(tree, log_dir):
             return
     system = file_system_of(log_dir)
@@ -323,7 +323,7 @@ def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
     """Hold the broker's lock of the log directory, and krepair's own lock, while the body runs.
 
     A missing ``.lock`` is created with the owner, group and mode of the log directory (without execute bits), so that
-    the broker can open it. It is removed at the end, while it is still locked. A ``.lock`` that existed before stays.
+    the broker can open it. It is removed at the end, while it is still locked. A ``.lock`` that existed before is kept.
 
     Args:
         log_dir: absolute path of the log directory.
@@ -395,7 +395,7 @@ def is_locked(log_dir: str) -> Holder | None:
 
 
 def _take(path: str, disk: Disk) -> Lock:
-    # If krepair created the file but could not lock it, the file stays: a broker may already hold it, and can use it.
+    # If krepair created the file but could not lock it, krepair keeps it: a broker may already hold and use the file.
     created = False
     for _ in range(_TRIES):
         try:
@@ -426,7 +426,7 @@ def _take_over(path: str, descriptor: int, disk: Disk) -> bool:
     """Adopt a ``.lock`` of a krepair that was killed right after creating it; return whether this is one.
 
     Such a file is empty and belongs to this user, not to the owner of the log directory. So the broker could not open
-    it.
+    the file.
     """
     like = read_attributes(os.path.dirname(path), disk.tree)
     status = os.fstat(descriptor)

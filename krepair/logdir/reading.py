@@ -1,7 +1,7 @@
 """Opening files of a log directory without changing anything, not even the access time if this user may keep it.
 
-No component of an absolute path may be a link (see ``krepair.durable.tree``): every user who may write a log directory
-can put a link there at any moment. A path that an operator typed is resolved before that.
+No component of an absolute path may be a link (see ``krepair.durable.tree``): every user with write access to a log
+directory can put a link there at any moment. A path that an operator typed is resolved before that.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def opened_for_reading(name: str, within: Tree | int | None = None) -> ForReadin
 
     Args:
         name: absolute path; if ``within`` is a descriptor, a name in that folder.
-        within: tree that holds the path, or descriptor of an open folder. None: any place.
+        within: tree that holds the path, or descriptor of an open folder; None to open the path directly.
 
     Raises:
         OSError: on entry: the file cannot be opened; ``ELOOP`` if a component is a symlink, ``EINVAL`` if it is not a
@@ -123,7 +123,7 @@ def read_whole(name: str, at_most: int, within: Tree | int | None = None) -> byt
 
     Args:
         name: see ``opened_for_reading``.
-        at_most: largest number of bytes to read. A caller can request one more to see whether the file is longer.
+        at_most: largest number of bytes to read. A caller can request one byte more to see whether the file is longer.
         within: see ``opened_for_reading``.
 
     Raises:

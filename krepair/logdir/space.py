@@ -41,8 +41,8 @@ class VolumeSpace(NamedTuple):
     """Free space of the file system that holds a path.
 
     Attributes:
-        free_bytes: bytes that users who are not root may still use; negative if that many must become free before they
-            get any (an XFS with less than its own reserve; ext4 if root asks after having used root's reserve).
+        free_bytes: bytes that users who are not root may still use; negative if that many must become free before these
+            users get any (an XFS with less than its own reserve; ext4 if root asks after having used root's reserve).
         reserve_bytes: additional bytes that only root may use now.
         free_inodes: number of files that the caller may still create; -1 if the file system has no such limit.
         block_bytes: size of a block in bytes; a file occupies whole blocks.
@@ -62,8 +62,8 @@ class VolumeSpace(NamedTuple):
 def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
     """Read the free space of the file system that holds ``path``.
 
-    Root may also use the blocks that are reserved for root. If an apply used them up, the broker, which is rarely root,
-    would have no space. So they are reported separately.
+    Root may also use the blocks that are reserved for root. If an apply used up these blocks, the broker, which is
+    rarely root, would have no space. So these blocks are reported separately.
 
     Args:
         path: absolute path of a folder without links.
@@ -159,7 +159,7 @@ def _blocks_of_ext4(device: str, file_system: int) -> int:
 def _root_blocks(device: str) -> int:
     """Read the number of blocks that ext4 reserves for root; 0 if the device is not ext4 or cannot be read.
 
-    They are in the superblock, at bytes 8 and 340. ``statvfs`` shows them only while more than that is free.
+    The number is in the superblock, at bytes 8 and 340. ``statvfs`` shows it only while more blocks than that are free.
 
     Source: ``super.rst`` of the kernel's documentation of ext4.
     """
@@ -178,7 +178,8 @@ def _root_blocks(device: str) -> int:
 def taken_below(paths: Iterable[str], tree: Tree) -> dict[str, int]:
     """Compute the bytes of disk that removing each folder, with everything below it, would free.
 
-    A file counts once, and only if all its names are below these folders. What cannot be examined does not count.
+    A file is counted once, and only if all its names are below these folders. Files that cannot be examined are not
+    counted.
 
     Args:
         paths: absolute paths of folders, none of them below another.

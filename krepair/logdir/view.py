@@ -1,7 +1,7 @@
 """Reader of a log directory: it lists all files and reads the small files of the root into the values of ``values``.
 
-It follows no symlink below the directory, and opens no log. ``replica_states`` reduces the values to what other brokers
-need to know of this one's replicas.
+The reader follows no symlink below the directory, and opens no log. ``replica_states`` reduces the values to the facts
+about this broker's replicas that other brokers need.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ class _Contents:
         return self._live[kind].get
 
     def _orphan_indexes(self) -> tuple[FileRef, ...]:
-        """List index files without a ``.log``. A ``.log`` that is no file counts: a broker checks only the name."""
+        """List index files without a ``.log``. A ``.log`` of any kind counts, because a broker checks only the name."""
         taken = {special.name for special in self._specials}
         logs = self._live[FileKind.LOG]
         return tuple(
@@ -378,7 +378,7 @@ class _Contents:
 class LockedDirs:
     """Log directories of other replicas whose locks apply holds, so that no broker changes them.
 
-    They hold many partitions, so each is listed once, and not again for each partition of this broker.
+    These directories hold many partitions, so each is listed once, and not again for each partition of this broker.
     """
 
     def __init__(self) -> None:
@@ -477,7 +477,7 @@ def _advice_for_wrong_path(path: str, names: list[str]) -> tuple[str, Next]:
 
 
 # -- the state of one broker's replicas, as its log directories show it without reading a log. Only a log shows its end
-# and its damage: these are added when it is read.
+# and its damage: both are added when the log is read.
 
 CURRENT: Final = "current"
 """Kind of a folder that a broker would serve. The other kinds are the marks in a folder's name."""
@@ -550,7 +550,7 @@ class DirectoryState(Struct, frozen=True, kw_only=True):
     Attributes:
         path: absolute path; for a directory that was not read, the path in the configuration.
         directory_id: ``directory.id`` of ``meta.properties`` (KIP-858), may be empty.
-        was_read: True if krepair read the directory. Replicas may lie in one that it did not read.
+        was_read: True if krepair read the directory. Replicas may lie in a directory that krepair did not read.
         clean_stop: True if the clean-shutdown file exists.
     """
 

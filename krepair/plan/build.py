@@ -49,7 +49,7 @@ def build_plan(
         root: changes of checkpoint files in the root, if any.
         kept: risks of earlier plans whose originals are still kept, one for each plan.
         others_have: risks of partitions that lose records or change their leader epochs: the replicas that still have
-            them.
+            these records.
         asked: options of the command line that the plan was made with.
         preview: set if the plan is made while a broker is running.
     """
@@ -98,7 +98,7 @@ def build_plan(
 
 
 def _encodable(plan: Plan) -> Plan:
-    """Return the plan with names spelled out that are not UTF-8, because JSON cannot hold them."""
+    """Return the plan with every name that is not UTF-8 spelled out, because JSON cannot hold such names."""
     try:
         msgspec.json.encode(plan)
     except UnicodeEncodeError:

@@ -51,9 +51,9 @@ _ZEROS: Final = "KR305"
 _TORN: Final = frozenset({"KR301", _ZEROS})
 _INDEX_ENTRY_BYTES: Final = 8
 _SMALLEST_MESSAGE_BYTES: Final = 26
-"""Size of a message of v0 without key and value."""
+"""Size in bytes of a v0 message without key and value."""
 _GONE: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value, Reason.LAST_EMPTIED_NOW.value})
-"""Reasons for which a marker is removed, or emptied, which is the same for a follower."""
+"""Reasons for which a marker is removed or emptied; for a follower both are the same."""
 _HORIZON_NAMES: Final = frozenset({"newest", "next-pass"})
 _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
 _BASE: Final = re.compile(r"([0-9]{20})\.")
@@ -69,7 +69,7 @@ _RULE_OF_SWAPS: Final = "KR601"
 
 
 def _group(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
-    """Check that the active segment stays, that a batch remains, and that the new log ends where its sources do."""
+    """Check that the active segment and at least one batch are kept, and that the new log ends as its sources do."""
     where = change.change_id
     if where != f"{facts.partition.folder}/{offset_name(change.base_offset)}":
         yield Objection("RV09", where, "change_id is not folder and base offset")
@@ -363,7 +363,7 @@ def _consent(facts: PartitionFacts, change: MendLog, removed: RemovedRange) -> I
 
 
 def _aside(facts: PartitionFacts, change: SetAside) -> Iterator[Objection]:
-    """Check that its files are those of one segment, and that a person consented to the loss."""
+    """Check that the change names the files of one segment, and that a person consented to the loss."""
     where, stem = change.change_id, offset_name(change.base_offset)
     expected = [stem + suffix for suffix in _OF_A_SEGMENT if stem + suffix in facts.files]
     if where != f"{facts.partition.folder}/{stem}" or list(change.names) != expected:
@@ -503,7 +503,7 @@ def _roll(facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
 
 
 def _roll_alone(facts: PartitionFacts, changes: Sequence[RollSegment]) -> Iterator[Objection]:
-    """Check that it is the only one and the last change: the log before it must be whole when it is made."""
+    """Check that the new segment is the only one, and the last change: the log before it must be whole by then."""
     if facts.partition.changes[-1] is not changes[0]:  # nor is the first of two
         yield Objection("RV30", facts.partition.folder, "a new segment is not the last change")
 
@@ -517,7 +517,7 @@ def _lines(facts: PartitionFacts, change: ChangeLines) -> Iterator[Objection]:
 
 
 def _lines_in_root(change: ChangeLines, file: FileFingerprint) -> Iterator[Objection]:
-    """Check that entries change, each of them, none twice, and that all offsets are possible."""
+    """Check that each entry really changes, that none is listed twice, and that all offsets are possible."""
     where = change.change_id
     if change.size_before != file.size:
         yield Objection("RV28", where, f"size_before is {change.size_before}, the file has {file.size}")
@@ -569,7 +569,7 @@ REVIEWS: Final[dict[type[Change], Review]] = {
 
 
 def review_together(facts: PartitionFacts) -> Iterator[Objection]:
-    """Yield the objections to a partition's changes, taking those of one kind together."""
+    """Yield the objections to a partition's changes, one kind of change after the other."""
     changes = facts.partition.changes
     for kind, review in REVIEWS.items():
         of_kind = [change for change in changes if type(change) is kind]

@@ -64,10 +64,10 @@ class Words(NamedTuple):
     """Wording of the changes of one kind.
 
     Attributes:
-        tells: describes all changes of this kind in a plan, at least one: a few words for the short page (empty if the
-            row of batches covers them), and the rest of the sentence.
+        tells: function that describes all changes of this kind in a plan, at least one: a few words for the short page
+            (empty if the row of batches covers the changes), and the rest of the sentence.
         listing: the table that its rows belong to; None if it has none.
-        rows: yields the rows of one change in that table.
+        rows: function that yields the rows of one change in that table.
     """
 
     tells: Callable[[Sequence[Any]], Iterator[tuple[str, str]]]

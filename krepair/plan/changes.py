@@ -26,7 +26,7 @@ from krepair.rules.outcome import SourceSegment
 
 _LONGEST_NUMBER: Final = 20
 _OF_NOTHING: Final = "cae66941d9efbd404e4d88758ea67670"
-"""Digest of no bytes, as ``logdir.fingerprint.digest_bytes`` computes it."""
+"""Digest of an empty file, as ``logdir.fingerprint.digest_bytes`` computes it."""
 
 
 class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
@@ -57,9 +57,10 @@ class FileChange(NamedTuple):
         name: file name in its folder.
         how: ``made``: a staged file replaces it; ``new``: a staged file gets the name, which no file had before;
             ``cut``: it is truncated in place; ``lines``: a staged file that differs in some lines replaces it;
-            ``swapped``: the ``.swap`` of a broker gets the name; ``swap``: that file; ``goes``: it is moved out.
-        size: bytes afterwards; -1 if the file is gone then. If the plan does not know them: an upper bound; for the
-            indexes of a rewritten segment together, at the first one.
+            ``swapped``: the ``.swap`` of a broker gets the name; ``swap``: that ``.swap`` file; ``goes``: it is moved
+            out.
+        size: bytes afterwards; -1 if no file has the name then. If the plan does not know the size: an upper bound; for
+            the indexes of a rewritten segment one bound for all three, at the first index.
         digest: 32 hex digits over all its bytes afterwards; empty if the plan does not know them.
         mtime_ns: modification time afterwards, in nanoseconds; -1 if the plan does not say.
         tells: True if this file proves, without a journal, whether the change was made. A broker may have written the
@@ -140,7 +141,7 @@ class OneChange(Struct, frozen=True, kw_only=True):
 
     @property
     def takes_out(self) -> tuple[str, ...]:
-        """Names of the files that are gone afterwards. A name that never existed does no harm."""
+        """Names of the files that do not exist afterwards. A name that never existed does no harm."""
         return tuple(file.name for file in self.files if file.goes)
 
     @property
@@ -166,7 +167,7 @@ class OneChange(Struct, frozen=True, kw_only=True):
 
     @property
     def has_originals(self) -> bool:
-        """True if it moves bytes out of the folder. If not, keeping costs nothing, and it can always be undone."""
+        """True if the change moves bytes out of the folder; else keeping costs nothing, and undo is always possible."""
         return any(file.how != "new" for file in self.files)
 
     def may_move_log_end(self, bases: Sequence[int]) -> bool:
@@ -196,8 +197,8 @@ class OneChange(Struct, frozen=True, kw_only=True):
         """Partitions (topic, number) with their new recovery points: the next start reads less of these partitions.
 
         Such a change is made last, and only for partitions whose other changes are all made; undo rolls it back first.
-        Else a crash in between would leave a recovery point past bytes that nobody flushed, and the start would not
-        read them.
+        Otherwise a crash in between would leave a recovery point above bytes that were never flushed, and the next
+        start would not read these bytes.
         """
         return {}
 
@@ -356,7 +357,7 @@ class RemovedRange(Struct, frozen=True, kw_only=True):
 
     @property
     def is_padding(self) -> bool:
-        """Return whether these are zeros after the last batch, of which nothing is lost."""
+        """Return whether the bytes are zeros after the last batch, so that nothing is lost with them."""
         return self.rule == "KR305" and not self.consent
 
 
@@ -384,16 +385,16 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
         name: file name of the log.
         base_offset: base offset of the segment.
         method: ``cut``: the log is truncated in place, the cut bytes are kept; ``excise``: it is replaced by one
-            without the ranges, the old one is kept.
+            without the ranges, the old log is kept.
         removed: the removed ranges, ascending.
         size_before: bytes of the old log.
         size_after: bytes of the new log.
         digest_removed: 32 hex digits over the removed bytes, in order.
         digest_after: 32 hex digits over the bytes that are kept.
         mtime_ns: modification time in nanoseconds, which does not change.
-        last_offset: last offset of the last batch that stays, one less than the base offset if none stays.
+        last_offset: last offset of the last kept batch, one less than the base offset if no batch is kept.
         companions: the segment's ``.index``, ``.timeindex`` and ``.txnindex``, if they change.
-        front_bytes: length of the front of the new ``.index`` that also fits the old log. It stands in for the index
+        front_bytes: length of the front of the new ``.index`` that also fits the old log. This front replaces the index
             while the log changes.
         reason: one line for the reviewer.
         undo: whether and until when it can be undone.
@@ -543,7 +544,7 @@ class CompleteSwap(OneChange, frozen=True, tag="complete swap", kw_only=True):
         last_offset: last offset of its last batch.
         batches: number of batches in it.
         replaces: base offsets of the segments that it replaces and that still exist, ascending.
-        goes: names of all files that are moved out and kept: those of the replaced segments, and the swap's own
+        goes: names of all files that are moved out and kept: files of the replaced segments, and the swap's own
             indexes.
         copied: the segments of ``replaces`` that are damaged. They are kept as real copies, because a broker may
             truncate them in place.
@@ -604,7 +605,7 @@ class CompleteSwap(OneChange, frozen=True, tag="complete swap", kw_only=True):
 
 
 class ChangeLines(OneChange, frozen=True, tag="change lines", kw_only=True):
-    """Action: some entries of a root checkpoint change. All others stay as they are on the disk at that time.
+    """Action: some entries of a root checkpoint change. All other entries remain as they are on the disk at that time.
 
     Attributes:
         change_id: ``./<file name>``, unique in the plan.

@@ -97,7 +97,7 @@ def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[st
 
 
 def after_stop_command(preview: Plan) -> Next:
-    """Return the command for the real plan of a preview: the same one without ``--preview``."""
+    """Return the command for the real plan of a preview: the same command without ``--preview``."""
     return _command(preview.log_dir, options_of(preview))
 
 

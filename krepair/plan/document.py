@@ -1,6 +1,6 @@
 """Layout of the plan file: partitions without changes are grouped by the text that they share.
 
-Of 10,000 partitions often one changes; people read the file, and a part of it is kept in the log directory. So a
+Often only one of 10,000 partitions changes; people read the file, and a part of it is kept in the log directory. So a
 partition without changes contributes only its folder name, and everything that it shares with others is written once.
 """
 
@@ -26,15 +26,15 @@ class Unchanged(Struct, frozen=True, kw_only=True, omit_defaults=True):
         partitions: folder names of the partitions, by topic and number.
         topic: topic of a single partition whose folder name is not ``topic-number``; else empty.
         partition: number of that single partition.
-        why: reason for skipping them; ``{partition}`` stands for the folder of each.
-        next_command: the next command to type; ``{partition}`` stands for the folder of each.
+        why: reason for skipping them; ``{partition}`` stands for the folder of each partition.
+        next_command: the next command to type; ``{partition}`` stands for the folder of each partition.
         status: ``nothing`` (nothing to do) or ``left alone`` (see ``why``).
         code: code of the reason for skipping them, such as ``damage``; else empty.
         span: the offsets that may be compacted, or None.
         horizon_ms: delete horizon, epoch milliseconds; 0 if no choice of it would remove anything.
         horizons: the result of each choice of the horizon.
         uncleanable_bytes: bytes of each partition that cannot be cleaned (KIP-346).
-        notes: lines for the reviewer; ``{partition}`` stands for the folder of each.
+        notes: lines for the reviewer; ``{partition}`` stands for the folder of each partition.
         compaction: result of key compaction; absent if ``compact`` did not decide on them.
         evidence: facts about the other replicas, without their ``logs``; absent if nothing was decided on markers or
             keys.

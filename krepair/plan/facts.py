@@ -47,7 +47,7 @@ class OnDisk:
 
     Attributes:
         sizes: file name -> length in bytes.
-        comes_back: file name -> bytes of the disk that are free once the file is gone.
+        comes_back: file name -> bytes of the disk that become free when the file is deleted.
         block: block size of the file system, bytes.
     """
 
@@ -71,7 +71,7 @@ class OnDisk:
         return sum(-(-size // self.block) * self.block for size in sizes)
 
     def freed_without(self, names: Iterable[str]) -> int:
-        """Return the bytes that are free once these files are gone."""
+        """Return the bytes that become free when these files are deleted."""
         return sum(self.comes_back.get(name, 0) for name in names)
 
 

@@ -1,6 +1,6 @@
 """Compare what the changes and the next start need with what is free. No other module compares the two.
 
-Bytes and files are treated alike: a file system without a free inode takes no more than one without a free block.
+Bytes and files are treated alike: a file system needs a free inode for a new file as well as free blocks.
 ``krepair.plan.space`` computes what a change costs, and ``krepair.logdir.space`` reads what a file system has.
 """
 
@@ -64,7 +64,7 @@ def room_in(path: str, space: VolumeSpace, start_bytes: int = 0, start_files: in
 
 
 def _bytes_for(room: Room, need: ExtraSpace) -> int:
-    """Return the bytes that are free for a need. The reserve counts only if the need gives back all that it takes."""
+    """Return the bytes that are free for a need, with root's reserve only if the need gives back all that it takes."""
     return room.free_bytes + (room.reserve_bytes if need.after <= 0 else 0)
 
 
@@ -77,9 +77,9 @@ class Fit(NamedTuple):
 
     Attributes:
         begin: need of the partition that needs least, with the root and the copy of the plan.
-        lacks: bytes that have to become free before any partition fits; 0 if one does.
-        lacks_files: number of files that have to become free before any partition fits; 0 if one does.
-        left: folders of partitions that do not fit, even after all that is freed before them.
+        lacks: bytes that have to become free before any partition fits; 0 if a partition fits.
+        lacks_files: number of files that have to become free before any partition fits; 0 if a partition fits.
+        left: folders of partitions that do not fit, even after everything before them is freed.
         needs: need of all partitions that fit, with the root and the copy of the plan.
     """
 
@@ -93,7 +93,7 @@ class Fit(NamedTuple):
 def fit_of(plan: Plan, room: Room, *, as_it_is: bool = False) -> Fit:
     """Fit a plan into the free space; its partitions make room for each other.
 
-    The copy of the plan is written first, and as a whole: each partition that is included takes room from those before
+    The copy of the plan is written first, and as a whole: each included partition takes room from the partitions before
     it.
 
     Args:
@@ -154,7 +154,7 @@ def with_undo_decided(plan: Plan) -> tuple[PartitionPlan, ...]:
 
     With ``--keep auto`` originals are kept as long as everything kept, everything later (as if it were freed) and the
     next start fit into what is free for the broker's user; else they are freed. Within a partition the first changes
-    are freed: undo rolls back the last one first, and stops where originals are gone.
+    are freed: undo rolls back the last change first, and stops at a change whose originals were freed.
     """
     policy = plan.policy
     if policy.keep != AUTO:
@@ -270,7 +270,7 @@ class Shortage(NamedTuple):
 
 
 def shortage_of(plan: Plan, space: VolumeSpace, *, for_root: bool = False) -> Shortage | None:
-    """Return why a plan does not fit; None if it does.
+    """Return why a plan does not fit; None if it fits.
 
     With originals kept in place, everything is staged before the first change, so all of it has to fit.
 

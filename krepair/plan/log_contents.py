@@ -91,8 +91,8 @@ def before_keys_go(
 ) -> tuple[ContentRange, ...]:
     """Return the contents of a ``.log`` before key compaction removes records.
 
-    Markers and batches without records are the same as in the stream, so all other bytes are records. The stream tells
-    how many bytes of records stay. A batch that is compressed again may become larger; then the part shown as staying
+    Markers and batches without records are the same as in the stream, so all other bytes are records. The stream shows
+    how many bytes of records are kept. A batch that is compressed again may become larger; then the part shown as kept
     is limited to the bytes that were there.
 
     Args:
@@ -160,7 +160,7 @@ def _holds(source: SourceSegment) -> tuple[ContentRange, ...]:
 
 
 def _mended(change: MendLog) -> Fate:
-    """Return the parts of the log in order, unless there are many: the reader wants to see where it is damaged."""
+    """Return the parts of the log in order, unless there are many: the reader wants to see where the log is damaged."""
     lost = Content.CUT if change.method == "cut" else Content.DAMAGED
     runs, position = [], 0
     for gap in change.removed:

@@ -80,8 +80,8 @@ __all__ = [
 ]
 
 FORMAT_VERSION = "2.1"
-"""Since 2.1 structs below that say so omit fields with default values, and partitions without changes are grouped by
-what they share (``krepair.plan.document``)."""
+"""Version of the format. Since 2.1 some structs below omit fields with default values, and partitions without changes
+are grouped by the text that they share (``krepair.plan.document``)."""
 
 
 class SearchedDir(Struct, frozen=True, kw_only=True):
@@ -183,7 +183,7 @@ WHOLE_BLOCKS = -1
 
 
 class FileFingerprint(Struct, frozen=True, kw_only=True, array_like=True):
-    """State of a file when the plan was made. ``apply`` refuses the partition if any of it differs.
+    """State of a file when the plan was made. ``apply`` refuses the partition if any part of this state differs.
 
     One file may have grown: the log of the active segment, if no change touches it. Then ``apply`` recomputes under the
     lock what depends on it: open transactions, producer state, high watermark, order of commit.
@@ -197,8 +197,8 @@ class FileFingerprint(Struct, frozen=True, kw_only=True, array_like=True):
         digest: 32 hex digits. For a ``.log`` it covers position and header (which holds the CRC) of each batch; for
             every other file its bytes. Empty if the file was not read: the preallocated indexes of the active segment,
             and files that no change touches.
-        disk: bytes of the disk that are free once the file is gone (reader only): its blocks; 0 if it has other hard
-            links; ``WHOLE_BLOCKS`` if it takes its size, rounded up to blocks.
+        disk: bytes of the disk that become free when the file is deleted (reader only): its blocks; 0 if it has other
+            hard links; ``WHOLE_BLOCKS`` if it takes its size, rounded up to blocks.
     """
 
     name: str
@@ -228,7 +228,7 @@ class Span(Struct, frozen=True, kw_only=True):
 class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One partition: its changes, or the reason why there are none.
 
-    A partition without changes, whose recovery point stays, has only the fields that explain why.
+    A partition without changes, and with the same recovery point, has only the fields that explain why.
 
     Attributes:
         topic: name of the topic.
@@ -248,7 +248,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
         horizons: the result of each choice of the horizon (reader only).
         files: fingerprints of all regular files in the folder, by name.
         kept_last: ascending pairs (base offset, position) of empty data batches that are kept, because a new segment
-            would have no other batch. Their markers stay too.
+            would have no other batch. Their markers are kept too.
         changes: the changes, ascending by base offset.
         log_bytes_before: ``.log`` bytes of the partition.
         log_bytes_after: ``.log`` bytes after apply.
@@ -315,8 +315,8 @@ class RootPlan(Struct, frozen=True, kw_only=True):
             broker treats every folder there as a partition.
         files: fingerprints of the files that are replaced, by name.
         changes: the changes, by name; their ``change_id`` is ``./<file name>``. A damaged file is replaced as a whole
-            before everything else, because a recovery guard has to read it. Lines of an intact file change after all
-            guards are removed; those of a replica that is moved out as a whole go before its log.
+            before everything else, because a recovery guard has to read it. Entries of an intact file change after all
+            guards are removed. The entries of a replica that is moved out as a whole are removed before its log.
         notes: lines for the reviewer.
     """
 
@@ -390,7 +390,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         expected_seconds: estimated duration of apply (reader only), at a fixed rate, so that plans repeat byte for
             byte.
         uncleanable_partitions: number of partitions left alone for damage (KIP-346).
-        uncleanable_bytes: bytes of those partitions.
+        uncleanable_bytes: bytes of the partitions left alone for damage.
         risks: risks for the reviewer.
         asked: options that the plan was made with, as words of a command line; its clock is in the policy.
         preview: set if the plan was made while a broker was running; otherwise absent.

@@ -65,7 +65,7 @@ _head_decoder: Final = msgspec.json.Decoder(_Head)
 
 
 class _Applied(_Head):
-    """Fields with which a plan's backups are found, in all format versions."""
+    """Fields by which krepair finds a plan's backups, in all format versions."""
 
     plan_id: str = ""
     log_dir: str = ""
@@ -90,7 +90,7 @@ def kept_copy(plan: Plan) -> bytes:
 
 
 def kept_sizes(plan: Plan) -> tuple[int, dict[str, int]]:
-    """Return the sizes in bytes of the copy for undo: of its head, and by folder of each partition that changes.
+    """Return the sizes in bytes of the copy for undo: size of its head, and size of each changed partition by folder.
 
     An entry of a root checkpoint counts for its partition.
     """

@@ -285,7 +285,7 @@ def _reasons(plan: Plan) -> Section:
 
 
 def _horizons(plan: Plan, later_command: Next) -> Section:
-    """Return the result of each choice: for each partition if they are few, else for all together."""
+    """Return the result of each choice: for each partition if the partitions are few, else for all together."""
     some = [partition for partition in plan.partitions if partition.horizons]
     alone = len(some) <= _FEW_PARTITIONS
     groups = (
@@ -508,7 +508,7 @@ def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
 
 
 def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:
-    """Describe which round this is if a cluster is repaired broker by broker, and what the next one will free."""
+    """Describe which round this is if a cluster is repaired broker by broker, and what the next round will free."""
     if not partitions:
         return
     held = [
@@ -581,7 +581,7 @@ def _bytes_by_horizon(plan: Plan, partition: PartitionPlan, evidence: Evidence) 
 
 
 def _partitions_section(changing: Sequence[PartitionPlan]) -> Section:
-    """Return the space of each changed partition, and the sum. Equal ones share a row; the largest are shown."""
+    """Return the space of each changed partition, and the sum. Equal partitions share a row; the largest are shown."""
     alike: dict[tuple[Cell, ...], list[PartitionPlan]] = {}
     for partition in changing:
         alike.setdefault((*_sizes_of([partition]), _up_to(partition)), []).append(partition)

@@ -1,7 +1,7 @@
 """The safety review of a finished plan, whatever program wrote it. It uses only the plan and opens no file.
 
-The digest shows that a plan was not changed; the review shows that it is safe. Codes are stable: no other objection
-reuses one.
+The digest shows that a plan was not changed; the review shows that the plan is safe. Codes are stable: the code of an
+objection is never reused for another objection.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _tag(undo: Undo) -> str:
 
 
 def _what_stays(facts: PartitionFacts) -> Iterator[Objection]:
-    """Check that a partition with snapshots keeps one: without any, a clean start forgets all producers."""
+    """Check that a partition with snapshots keeps one: without a snapshot, a clean start forgets all producers."""
     removed: set[str] = set()
     made: set[str] = set()
     for change in facts.partition.changes:

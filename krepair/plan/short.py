@@ -1,8 +1,8 @@
 """The short page of a plan: everything that its reader must know, on one screen for any number of partitions.
 
 Rows are first shortened, then left out, until all of them fit. Consents, risks, reasons and the changes without undo
-stay whole: no text is cut in the middle. If there are many risks, the last ones are only counted, with their codes and
-the section that has them all.
+are never shortened: no text is cut in the middle. If there are many risks, the last risks are only counted, with their
+codes and the section that lists all of them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _UNPROVED: Final = {
     "as-broker": "that no replica was away for longer than delete.retention.ms",
     "in-sync": "that the other replicas' logs hold the same: only whether they are in sync was asked",
 }
-"""Kind of evidence -> what it leaves without a proof."""
+"""Kind of evidence -> what this evidence does not prove."""
 _STAYS, _LAST = 0, 9
 _FEWEST: Final = 3
 """Least number of rows of a label before the last ones are only counted."""
@@ -81,7 +81,7 @@ class DiskObservation(NamedTuple):
     Attributes:
         free_bytes: bytes that are free now for the broker's user.
         needed_bytes: most extra bytes that apply needs at any moment.
-        lines: the same in words, with advice if the plan does not fit.
+        lines: these findings in words, with advice if the plan does not fit.
         commands: commands to type if the plan does not fit.
         fits: True if apply would proceed.
         root_bytes: bytes that only root may use in addition, if apply needs them; else 0.
@@ -141,9 +141,9 @@ class _Row(NamedTuple):
     Attributes:
         label: one word before the text.
         text: the text of the row.
-        rank: priority for leaving it out, highest first; 0: it always stays.
-        short: shorter text in one line; empty: it is never shortened.
-        section: section that has all rows of its label, if these may be counted; empty: they may not.
+        rank: priority for leaving the row out, highest first; 0 for a row that is always shown.
+        short: shorter text in one line; empty for a row that is never shortened.
+        section: section that has all rows of the label, if these may be counted instead; empty if they may not.
         codes: codes that the row is about, for the row that counts.
     """
 
@@ -156,7 +156,7 @@ class _Row(NamedTuple):
 
 
 def changes_of(plan: Plan) -> list[Change]:
-    """Return every change, those of the root first."""
+    """Return every change, with the changes of the root first."""
     of_root = plan.root.changes if plan.root is not None else ()
     return [*of_root, *(change for partition in plan.partitions for change in partition.changes)]
 
@@ -351,7 +351,7 @@ def _records_by_key(plan: Plan) -> int:
 
 
 def _lost_text(plan: Plan, changes: Sequence[Change]) -> str:
-    """Describe which records nobody can read any more after the plan, and which of them a consent names."""
+    """Describe which records no consumer can read after the plan, and which of these records a consent names."""
     lost = [change.records_lost for change in changes]
     known, by_key = sum(max(count, 0) for count in lost), _records_by_key(plan)
     parts = []
@@ -425,7 +425,7 @@ def _needs_text(plan: Plan, needed_bytes: int) -> str:
 
 
 def _without_room(plan: Plan) -> int:
-    """Return how many partitions wait for room."""
+    """Return how many partitions are skipped because they do not fit now."""
     return sum(partition.code == NO_ROOM for partition in plan.partitions)
 
 
@@ -548,12 +548,12 @@ def damage_that_stays(plan: Plan) -> list[str]:
 
 
 def damaged_partitions(plan: Plan) -> list[PartitionPlan]:
-    """Return the partitions that the plan leaves as they are because they are damaged."""
+    """Return the partitions that the plan skips because they are damaged."""
     return [partition for partition in plan.partitions if partition.uncleanable_bytes]
 
 
 def partly_repaired(plan: Plan) -> list[PartitionPlan]:
-    """Return the partitions in which the plan leaves damage, although it does not skip them."""
+    """Return the partitions that the plan changes without repairing all of their damage."""
     return [partition for partition in plan.partitions if partition.why and partition.status != "left alone"]
 
 

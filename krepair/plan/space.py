@@ -1,7 +1,8 @@
 """Compute all space that changes need, keep and give back: blocks of the disk, and files. Pure.
 
-``krepair.plan.fit`` computes whether they fit. Figures are upper bounds of the need, and so lower bounds of what comes
-back: the sizes of new indexes are upper bounds, and each folder entry that a change may need counts as a block.
+``krepair.plan.fit`` computes whether the changes fit. Figures are upper bounds of the need, and so lower bounds of the
+space that becomes free: the sizes of new indexes are upper bounds, and each folder entry that a change may need counts
+as a block.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _FILES_THAT_STAY: Final = 5
 _RECORDS_OF_A_CHANGE: Final = 512
 _RECORD_OF_A_FILE: Final = 200
 _LISTED_FILE: Final = 40
-"""Bytes in a journal for a file of the partition in the listing of a run; above: for a change, and for a file that it
-touches."""
+"""Bytes that a journal needs for a file in the listing of a run. The two figures above are for a change, and for a file
+that the change touches."""
 
 COPY_FIGURES: Final = 256
-"""Bytes in the copy of a plan for the fields that depend on its size, and are left out while it is computed."""
+"""Bytes in the copy of a plan for the fields that depend on the copy's size, which are not counted otherwise."""
 
 
 class Space(NamedTuple):
@@ -48,7 +49,7 @@ class Space(NamedTuple):
 
     Attributes:
         made: upper bound of the bytes that its new files take.
-        back: bytes that are free once its originals are gone.
+        back: bytes that become free when its originals are deleted.
         peak: most extra bytes that it needs while it is applied.
         log_shrinks: bytes that the ``.log`` files of the partition lose; negative if they grow.
         kept_anew: bytes that keeping its originals takes in addition to ``made``, because they are kept as a copy.
@@ -164,7 +165,7 @@ class Parts(NamedTuple):
         begin: need from the beginning to the end: journal and folders, and everything staged before the first group.
         groups: groups of segments that are staged one by one.
         end: what is freed after the last group: the recovery guard, and originals of other changes that may be freed.
-        end_if_kept: what is freed then if all originals are kept.
+        end_if_kept: what is freed after the last group if all originals are kept.
     """
 
     begin: ExtraSpace
@@ -331,7 +332,7 @@ def free_after_apply(plan: Plan) -> int:
     """Return a lower bound of the bytes free right after apply, compared with now; negative if more is used.
 
     Until purge krepair's folders, journals and the copy of the plan take blocks beside the new files. If all originals
-    are freed, these are gone too.
+    are freed, apply removes these files too.
     """
     changes = [change for partition in plan.partitions for change in partition.changes]
     if plan.root is None and all(map(is_freed_by_apply, changes)):
@@ -340,7 +341,7 @@ def free_after_apply(plan: Plan) -> int:
 
 
 def without_undo(plan: Plan) -> list[Change]:
-    """Return the changes that cannot be undone after apply: undo starts at the last one and stops at a freed one."""
+    """Return the changes that cannot be undone after apply: undo starts at the last change and stops at a freed one."""
     gone: list[Change] = []
     for partition in plan.partitions:
         freed = [place for place, change in enumerate(partition.changes) if is_freed_by_apply(change)]
@@ -358,7 +359,7 @@ SECONDS_PER_SYNC: Final = 0.006
 SECONDS_PER_FILE: Final = 0.0005
 SYNCS_OF_PARTITION, SYNCS_OF_REWRITE, SYNCS_OF_CHANGE = 8, 30, 4
 SECONDS_TO_VERIFY: Final = 0.02
-"""Of one partition, without the reading of its logs."""
+"""Seconds to verify one partition, without the time for reading its logs."""
 
 
 def add_tallies(tallies: Iterable[ReasonTally]) -> tuple[ReasonTally, ...]:

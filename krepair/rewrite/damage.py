@@ -181,8 +181,8 @@ class _Jump(Struct, frozen=True):
 def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: int) -> _Jump | None:
     """Find the batch whose base offset is damaged if the offsets decrease after it; None if that cannot be decided.
 
-    No checksum covers the base offset. If a wrong bit makes it too high, all later batches seem wrong, although only
-    this one is.
+    No checksum covers the base offset. If a flipped bit makes the base offset of one batch too high, all later batches
+    seem wrong, although only that batch is damaged.
     """
     if not valid or valid[-1].end != start:
         return None
@@ -202,8 +202,8 @@ def _jump_is_damage(
 ) -> bool | None:
     """Return whether the batches of a jump are damaged, and not the lower batch after them; None if it is unknown.
 
-    Each is compared with its neighbour on the other side: if it begins where its neighbour ends, it is right. If that
-    does not decide, the side with fewer batches is damaged.
+    Both candidates are compared with their other neighbour: a batch that begins where this neighbour ends is right. If
+    that does not decide, the side with fewer batches is treated as damaged.
 
     Args:
         item: item of the damage map.
@@ -492,7 +492,7 @@ class RepairedLogResult(Struct, frozen=True, kw_only=True):
         size: size of the new log in bytes.
         digest: 32 hex digits over the new log.
         digest_gone: 32 hex digits over the removed bytes, in order.
-        last_offset: last offset of the last batch that stays, one less than the base offset if none does.
+        last_offset: last offset of the last kept batch, one less than the base offset if no batch is kept.
         batches: number of batches that are kept.
         companions: indexes of the new log.
     """
@@ -670,7 +670,7 @@ def _writer(
 
 
 def _finish(item: RepairedLogItem, stem: str, companions: dict[str, bytes], disk: RealDisk) -> None:
-    """Give the new files the attributes of those that they replace, and make them durable."""
+    """Give the new files the attributes of the files that they replace, and make the new files durable."""
     tree = disk.tree
     if item.with_log:
         log = f"{item.target}/{log_name(item.base_offset)}"
@@ -707,7 +707,7 @@ class VerifyRepairedLogItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """Bytes of the new log and of the kept part of the old one."""
+        """Size in bytes of the new log and of the kept part of the old log."""
         return self.change.size_before
 
 

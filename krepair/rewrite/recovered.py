@@ -1,9 +1,9 @@
 """The last check of a segment before ``--fix recovery`` advances the recovery point past it.
 
 After that the next start does not read the segment, so nobody else would notice damage. The task flushes the files,
-drops them from the page cache, and reads every batch back from the disk with code that the plan did not use. In the
-same reading it builds the segment's indexes. Nothing is staged for a log that is not valid to its end. ``verify`` runs
-the same check.
+drops them from the page cache, and reads every batch back from the disk with code that the plan did not use. While it
+reads, it builds the segment's indexes. Nothing is staged for a log that is not valid to its end. ``verify`` runs this
+check too.
 
 Source: ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1): the comparisons that a start would make.
 """
@@ -89,7 +89,7 @@ class RecoveredResult(Struct, frozen=True, kw_only=True):
 @shown_as("read again")
 @with_log_dir
 def verify_recovered(item: RecoveredItem, tree: Tree) -> RecoveredResult | Failed:
-    """Flush and read the segment; stage its indexes if their bytes are those of the plan and match the log."""
+    """Flush and read the segment; stage its indexes if their bytes are as planned and match the log."""
     with tree.keeping_folders():
         problem = _why_not_flushed(item, tree)
         if not problem and item.audit:
@@ -106,7 +106,7 @@ def _why_not_flushed(item: RecoveredItem, tree: Tree) -> str:
         try:
             with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
                 # Sync first: only clean pages can be dropped. The reading has to see what the disk holds, not what
-                # the page cache holds, since no start will read this log again.
+                # the page cache holds, because no start will read this log again.
                 make_sure_it_is_written(descriptor, barrier=item.barrier)
                 forget_pages(descriptor)
         except OSError as error:
@@ -145,7 +145,7 @@ def _read(item: RecoveredItem, tree: Tree) -> RecoveredResult:
 
 
 def _misplaced(item: RecoveredItem, first: int, last: int) -> list[str]:
-    """List what is wrong with the offsets of a log whose batches are all valid."""
+    """List the faults in the offsets of a log whose batches are all valid."""
     problems = []
     if 0 <= first < item.base_offset:
         problems.append(f"its first batch has offset {first}")
@@ -178,7 +178,7 @@ class _FactsAndIndexes:
         self.judge.take_entries(*self._entries.so_far())
 
     def result(self, result_so_far: RecoveredResult) -> RecoveredResult:
-        """Add the facts to a result, and stage the files whose bytes are those of the plan and match the log."""
+        """Add the facts to a result, and stage the files whose bytes are as planned and match the log."""
         item, entries, summary = self._item, self._entries, self._scan.summary()
         contents = dict(
             zip((INDEX, TIME_INDEX), index_bytes(item.base_offset, *entries.entries()), strict=True)

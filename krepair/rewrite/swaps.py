@@ -1,4 +1,4 @@
-"""Tasks of ``--fix leftovers`` on a ``.log.swap`` that a broker did not finish.
+"""Tasks of ``--fix leftovers`` on a ``.log.swap`` that a broker did not complete.
 
 A plan reads the swap, ``apply`` builds its indexes, and both ``apply`` and ``verify`` check the completed segment.
 """
@@ -40,8 +40,8 @@ class SwapItem(LogItem, frozen=True, kw_only=True):
 
     Attributes:
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
-        segments: (base offset, size of the ``.log``) of the segments with which a swap is compared that brokers delete;
-            None for a swap that becomes a segment.
+        segments: for a swap that brokers delete, (base offset, size of the ``.log``) of the segments with which the
+            swap is compared; None for a swap that becomes a segment.
     """
 
     interval_bytes: int
@@ -58,7 +58,7 @@ class SwapResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         problem: reason why the swap is invalid or unreadable; empty if it is valid to its end.
-        end_offset: offset after the swap's last batch; its base offset if it has none.
+        end_offset: offset after the swap's last batch; the base offset if the swap has no batch.
         batches: number of valid batches.
         missing: number of batches that none of ``SwapItem.segments`` has, by their last offsets; 0 if not compared.
         makes: indexes that a recovery would build for the swap, with the ``.txnindex`` that belongs to it.
@@ -131,7 +131,7 @@ def inspect_swap(item: SwapItem) -> SwapResult:
 
 
 def _read_swap(item: SwapItem, tree: Tree) -> tuple[SwapResult, RebuiltIndexes]:
-    """Return the content of a swap, and the indexes built for it; none if its log has a problem."""
+    """Return the content of a swap, and the indexes built for it; no indexes if its log has a problem."""
     base = item.base_offset
     path = f"{item.place.path}/{log_name(base)}{SWAP}"
     try:
@@ -285,7 +285,7 @@ def _audit(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tree:
 @shown_as("verify")
 @with_log_dir
 def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifyResult | Failed:
-    """Verify a completed swap: its whole log, its indexes, and that the files that it replaces are gone."""
+    """Verify a completed swap: its whole log, its indexes, and that the replaced files no longer exist."""
     try:
         problem = _not_completed(item, tree)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Times from a broker's own clock, as opposed to those of the clients that made the records."""
+"""Times from a broker's own clock, as opposed to times from the clocks of the clients that made the records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def newest_broker_time(facts: SegmentFacts, topic: str) -> int:
 
 
 def last_write(segments: Iterable[tuple[str, SegmentFacts]], now_ms: int) -> int:
-    """Return the newest time that a broker's clock gave to a batch, -1 if none; times in the future do not count.
+    """Return the newest time that a broker's clock gave to a batch, -1 if none; times in the future are ignored.
 
     Args:
         segments: topic and facts of each segment of a log directory.
@@ -70,7 +70,7 @@ RECORDS_SPREAD_MS = 24 * 60 * 60 * 1000
 FAR_FROM_RECORDS_MS = 30 * 24 * 60 * 60 * 1000
 """Smallest distance of a modification time from the broker's write time that contradicts it."""
 AT_LEAST_SEGMENTS = 3
-"""Number of segments with write times below which nothing is concluded."""
+"""Least number of segments with write times from which a conclusion is drawn."""
 
 
 def mtimes_look_copied(segments: Sequence[SegmentFacts], topic: str) -> bool:

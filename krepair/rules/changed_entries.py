@@ -49,7 +49,7 @@ def changed_entries(
 
 
 def with_entries(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
-    """Apply changes to a file, and keep all other entries as they are.
+    """Apply changes to the content of a file; all other entries remain as they are.
 
     Args:
         data: content of the file on the disk.
@@ -93,7 +93,7 @@ def _is_new(offsets: Mapping[tuple[str, int], int], line: ChangedLine) -> bool:
 
 
 def raised(lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
-    """Return added and raised entries; a higher recovery point makes a start read less of the log."""
+    """Return the entries that are added or advance; a higher recovery point makes a start read less of the log."""
     return tuple(line for line in lines if line.new is not None and (line.old is None or line.new > line.old))
 
 

@@ -35,7 +35,7 @@ MOST_BYTES = 64 << 20
 """Largest accepted file in bytes: a million entries take less."""
 
 _MANY = 20_000
-"""Number of lines from which they are sorted first, to keep the merge fast. No healthy log has as many epochs."""
+"""Number of entries above which they are sorted first, to keep the merge fast. No healthy log has as many epochs."""
 
 EPOCH_ZERO_SINCE = (2, 7, 0)
 _FIRST_LINE_AT_MOST = 4096
@@ -175,7 +175,7 @@ class EpochFacts(NamedTuple):
 
     @property
     def mends(self) -> bool:
-        """True if the file has to be replaced and may be replaced."""
+        """True if the file has to be replaced, and nothing forbids that."""
         return self.merged.needed and not self.left
 
 

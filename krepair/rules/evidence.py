@@ -139,7 +139,7 @@ CLOCKS_APART_MS: Final = 60_000
 
 
 def why_not_of_now(as_of_ms: int, stopped_ms: int) -> str:
-    """Return why a cluster state is too old to count: it was taken before this broker stopped. Empty if it is not.
+    """Return why a cluster state is too old (it was taken before this broker stopped); empty if it is new enough.
 
     Args:
         as_of_ms: time of the file with the state, which may be later than the answer but never earlier.
@@ -152,7 +152,7 @@ def why_not_of_now(as_of_ms: int, stopped_ms: int) -> str:
 
 
 def why_other_topic(topic_id: str, line: Assignment) -> str:
-    """Return why a line of ``--describe`` is about another topic of the same name, or empty. Unknown ids match any."""
+    """Return why a line of ``--describe`` is about another topic of the same name, or empty; unknown ids match all."""
     if not topic_id or not line.topic_id or line.topic_id == topic_id:
         return ""
     return f"its topic id is {topic_id}, the state of the cluster has {line.topic_id}"

@@ -56,7 +56,7 @@ REASON_OF_CLASS: dict[int, Reason] = {
     c.EMPTIED_LAST: Reason.EMPTIED_LAST,
     c.MARKER_HELD: Reason.MARKER_HELD,
 }
-_NOWHERE = -2  # no batch has this position; -1 already means none
+_NOWHERE = -2  # no batch has this position; -1 already means that there is no batch
 _MARKER_CLASSES = (
     c.MARKER_DATA_REMAINS,
     c.MARKER_UNSTAMPED,
@@ -563,7 +563,7 @@ def stage_inputs(
 
 
 def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Skipped | None:
-    """Return why the partition, as it is now, must be skipped; None if it need not."""
+    """Return why the partition, in its present state, must be skipped; None if it need not be skipped."""
     _, scan, broker = states_of(segments, policy)
     return undecidable(scan, broker, policy)
 

@@ -14,8 +14,8 @@ COMPACTED_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transacti
 def not_asked_for(topic: str, cleanup_policy: str, source: str) -> str:
     """Return why the records of a topic must not be compacted by key; empty if they may be.
 
-    Only the topic's own configuration counts. The broker's default and ``--set`` apply to all topics, and compaction
-    would remove records of a topic that is only deleted by time.
+    Only the topic's own configuration is used. The broker's default and ``--set`` apply to all topics, and compaction
+    would remove records of a topic with ``cleanup.policy=delete``.
 
     Args:
         cleanup_policy: value of ``cleanup.policy``.

@@ -93,7 +93,7 @@ class RecoveryPointFacts(NamedTuple):
 
     Attributes:
         special: (name, kind) of a segment file that is not a regular file, None if all are.
-        untouched: reason for leaving the partition's files as they are, or empty.
+        untouched: reason for not changing the partition's files, or empty.
         first: name of the fix that removes this reason, or empty.
         marked: names of the folders (``-delete``, ``-future``) whose start uses the same entry.
         is_file: True if the checkpoint is a regular file, or missing.
@@ -132,7 +132,7 @@ def skip_until_fixed(code: str, why: str, fix: str = "") -> Skipped:
 
 
 def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> Skipped | None:
-    """Return why damage prevents the recovery of these logs; None if they have none but a torn tail.
+    """Return why damage prevents the recovery of these logs; None if they have no damage except a torn tail.
 
     Args:
         damages: damage of the logs that a start would recover.

@@ -1,4 +1,4 @@
-"""Byte streams that arrive in pieces, for reading records that are larger than the memory to be used."""
+"""Byte streams that arrive in pieces, for records that are larger than the memory that krepair uses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class StoredBytes:
     """Range of a file that is read on demand; see ``compression.Stored``.
 
     Args:
-        read_into: fills a buffer from a file position; returns the number of bytes read, 0 at the end. May raise
-            ``OSError``.
+        read_into: function that fills a buffer from a file position and returns the number of bytes read, 0 at the end;
+            it may raise ``OSError``.
         start: position of the first byte.
         end: position after the last byte.
     """
@@ -63,7 +63,7 @@ class ByteStream:
 
     Attributes:
         damage: damage that ended the pieces; None if there was none.
-        on_bytes: called with all bytes that are taken or skipped from now on, in order.
+        on_bytes: function called with all bytes that are taken or skipped from now on, in order.
     """
 
     def __init__(self, pieces: Iterator[bytes | Damage]) -> None:
@@ -89,7 +89,7 @@ class ByteStream:
         return bool(self._held)
 
     def some(self, most: int) -> memoryview:
-        """Take what is available, at most ``most`` bytes; empty only at the end."""
+        """Take the available bytes, at most ``most``; empty only at the end."""
         self._more()
         piece = self._held[:most]
         self._held = self._held[most:]
@@ -110,7 +110,7 @@ class ByteStream:
         return b"".join(parts)
 
     def skip(self, size: int) -> int:
-        """Skip ``size`` bytes; return how many there were."""
+        """Skip up to ``size`` bytes; return the number of skipped bytes."""
         done = 0
         while done < size and (part := self.some(size - done)):
             done += len(part)

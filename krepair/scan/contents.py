@@ -28,7 +28,7 @@ def unreadable_contents(
     """Decompress and parse all compressed content of a log.
 
     Args:
-        read_into: fills a buffer from a file position, see ``LogRecords``.
+        read_into: function that fills a buffer from a file position, see ``LogRecords``.
         file_size: size of the log in bytes.
 
     Yields:

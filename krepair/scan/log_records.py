@@ -2,7 +2,7 @@
 
 ``dump``, ``groups``, ``transactions``, ``compare`` and ``check --deep`` read records with it, part by part. After
 damage, reading resumes at the next valid batch. A batch with an invalid checksum is returned if another header begins
-where its length says that it ends; otherwise it is part of the damage.
+at the end that its length gives; otherwise the batch is part of the damage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LOWEST_OFFSET: Final = -(2**63)
 MOST_HEADERS: Final = 1000
 """Largest number of headers that are shown of a record."""
 DEFAULT_CUT: Final = 1 << 20
-"""Number of bytes kept of a key or value: more than max.message.bytes allows by default."""
+"""Number of bytes kept of a key or value, more than ``max.message.bytes`` allows by default."""
 
 _RECORD_ROWS: Final = 1 << 14
 """Largest number of records that are read in one call of the kernel."""
@@ -140,7 +140,7 @@ _Parts = Generator[LogPart, None, int]
 
 
 class RecordOptions(NamedTuple):
-    """Choice of what is read of a log.
+    """Selection of the batches and records that are read from a log.
 
     Attributes:
         records: False to read only batches.
@@ -150,9 +150,9 @@ class RecordOptions(NamedTuple):
         highest: highest offset that is read.
         cut: number of bytes kept of the key and the value of a record larger than the buffer.
         most_content_bytes: size limit of a batch's decompressed content; a batch above it counts as damaged.
-        select: called with ``columns.BATCH``[B], returns uint8[B], 1 for each batch to read; None for all.
-        before_key: called when the stream of a large record has reached the key, with the stream and the size of the
-            key in bytes, negative for null.
+        select: function of ``columns.BATCH``[B] that returns uint8[B], 1 for each batch to read; None for all.
+        before_key: function called when the stream of a large record has reached the key, with the stream and the size
+            of the key in bytes, negative for null.
     """
 
     records: bool = True
@@ -170,8 +170,8 @@ class LogRecords:
     """Reader of the batches and records of one log.
 
     Args:
-        read_into: fills a buffer from a file position; returns the number of bytes read, 0 at the end. May raise
-            ``OSError``.
+        read_into: function that fills a buffer from a file position and returns the number of bytes read, 0 at the end;
+            it may raise ``OSError``.
         file_size: size of the log in bytes.
         window_bytes: size of the window in bytes.
 
@@ -299,7 +299,7 @@ class LogRecords:
 
     # -- the batches of a window -------------------------------------------------------------------
     def _batches(self, rows: Any, origin: int) -> Iterator[LogPart]:
-        """Read the batches of a window; neighbours that are read in the same way go together."""
+        """Read the batches of a window; neighbours that are read in the same way are read together."""
         self.batches_read += len(rows)
         if len(rows) and rows["base_offset"][0] > self._options.highest:
             self._stopped = True
@@ -558,7 +558,7 @@ def record_at(batch: Any, row: Any, buf: Any) -> LogRecord:
 
     Args:
         batch: row of its batch.
-        row: int64[RECORD_COLUMNS], its places in the buffer.
+        row: int64[RECORD_COLUMNS], the record's places in the buffer.
         buf: uint8[W].
     """
     values = row.tolist()
@@ -597,7 +597,7 @@ def _of_fields(
 ) -> LogRecord:
     """Build a record or message from its fields.
 
-    A v2 record under LogAppendTime has the largest timestamp of its batch; a message always has its own.
+    A v2 record under LogAppendTime has the largest timestamp of its batch; a message always has its own timestamp.
     """
     base_sequence = int(batch["base_sequence"])
     append_time = batch["magic"] == batch_v2.MAGIC and batch["attributes"] & batch_v2.LOG_APPEND_TIME
@@ -642,7 +642,7 @@ def _large_message(
     """Read a message. Its key and value determine its end, so a wrong size does not hide the next message."""
     head = stream.take(message_set.HEADER_V0.size)
     size = _int32(head[8:12]) if len(head) == message_set.HEADER_V0.size else -1
-    # Each message in a wrapper has a format of its own (KAFKA-4298).
+    # Each message in a wrapper may have its own format (KAFKA-4298).
     header = message_set.HEADERS.get(head[16]) if size >= 0 else None
     if header is None or size < header.size + 2 * message_set.LENGTH.size - message_set.LOG_OVERHEAD:
         return Damage(0, 0, "a message of format v0 or v1", "something else")

@@ -69,7 +69,7 @@ def _without_jump(
 ) -> SegmentSummary:
     """Turn the last batch into damage if it alone has offsets above the base offset of the next segment.
 
-    No checksum covers a base offset, so a wrong bit may have raised it.
+    No checksum covers a base offset, so a flipped bit may have raised it.
     """
     front = scan_segment(structs.replace(inputs, file_size=summary.last_position), read_into)
     if front.last_offset + 1 >= next_base:
@@ -82,7 +82,7 @@ def scan_inputs(item: ScanItem, entries: bytes, size: int, start: int = 0) -> Sc
     """Build the inputs of a scan.
 
     Args:
-        entries: bytes of its ``.txnindex``, empty if that is damaged.
+        entries: bytes of the segment's ``.txnindex``, empty if that file is damaged.
         size: number of bytes of the log to scan.
         start: position of the first batch to scan.
     """
@@ -100,7 +100,7 @@ def scan_inputs(item: ScanItem, entries: bytes, size: int, start: int = 0) -> Sc
 
 
 def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:
-    """Return the position of the batch that holds ``item.from_offset``, else of the next one, else the file's end."""
+    """Return the position of the batch that holds ``item.from_offset``, else of the next batch, else the file's end."""
     if item.from_offset <= item.base_offset:
         return 0
     walk = BatchWalk(read_into, size)

@@ -112,14 +112,14 @@ _EXTENTS_AT_MOST: Final = 1 << 12
 _NEAR_BYTES: Final = 1 << 14
 """Window in bytes for the batches that an entry points to; a few of them are enough."""
 _LAST_CHECKED: Final = 64
-"""Number of last entries that are always compared: the last writes before a crash are the ones that get lost."""
+"""Number of last entries that are always compared, because a crash loses the last writes before it."""
 _SMALL_BYTES: Final = 1 << 14
 """Size up to which an index is read whole, because finding its holes takes longer."""
 _NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
 def _entry_bytes_needed(log_bytes: int) -> int:
-    """Return how many bytes of a ``.txnindex`` to read: an entry for each batch, and some more to notice errors."""
+    """Return how many bytes of a ``.txnindex`` to read: an entry for each batch, and more to notice errors."""
     batches = log_bytes // LEAST_BYTES[0] + 1
     return min(batches * txn_index.ENTRY_SIZE + _SLACK_BYTES, txn_index.AT_MOST_BYTES)
 
@@ -216,8 +216,8 @@ def sampled(count: int, entry_bytes: int) -> list[int]:
 class SpotCheck:
     """Comparison of index entries with the batches that they point to, without reading the rest of the log.
 
-    It can only say that the entries are right. If anything differs from what brokers write, ``index_judge`` has to
-    compare them with the whole log.
+    This check can only prove that the entries are right. If anything differs from what brokers write, ``index_judge``
+    has to compare the entries with the whole log.
 
     Args:
         descriptor: descriptor of the log.
@@ -226,8 +226,8 @@ class SpotCheck:
         times: int64[M, 2], (timestamp, offset) of the ``.timeindex``.
 
     Attributes:
-        certain: True if each entry that was compared is as brokers write it, and the batches from the last entry on
-            reach the end of the log.
+        certain: True if each compared entry is as brokers write it, and the batches from the last entry on extend to
+            the end of the log.
         largest: largest timestamp after the last entry, -1 if none.
     """
 
@@ -307,7 +307,7 @@ class SpotCheck:
 
 
 def kept_ranges(size: int, without: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Return (start, end) of each range of a file that stays."""
+    """Return (start, end) of each kept range of a file."""
     kept, position = [], 0
     for start, end in without:
         kept.append((position, start))
@@ -347,7 +347,7 @@ def rebuild_offset_and_time(
         tree: directory tree that holds the file; None for any path.
 
     Returns:
-        The bytes of both files for the valid part of the log. Damage is a value in it, never an exception.
+        The bytes of both files for the valid part of the log. Damage is a value in the result, never an exception.
 
     Raises:
         OSError: the file cannot be read.

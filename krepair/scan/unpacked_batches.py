@@ -1,6 +1,7 @@
 """Decompression of many batches of a window into one buffer, for compaction and for the reader of records.
 
-The verification of a compaction does not use it, but decompresses with independent code, see ``compaction.check``.
+The verification of a compaction does not use this module, but decompresses with independent code, see
+``compaction.check``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class UnpackedBatches:
         self._view = self.bytes.data
 
     def unpack(self, window: Uint8s, packed: Int64s, first: int, count: int) -> int:
-        """Decompress batches from one row on, as many as there is room for.
+        """Decompress batches from one row on, as many as fit into the buffer.
 
         Args:
             window: uint8[W + SLACK] that holds the batches.
@@ -64,8 +65,8 @@ class UnpackedBatches:
             after = int(unpack_frames(window, packed, first, stop, self.bytes))
             if after > first:
                 return after
-            # The kernel cannot take this batch. Batches of one client are alike, so the library takes the next ones
-            # too.
+            # The kernel cannot read this batch. Batches of one client are alike, so the library also reads the next
+            # batches.
         codecs = packed[first:stop, P_CODEC]
         others = np.flatnonzero((codecs != codec) & (codecs != Codec.NONE))
         stop = first + int(others[0]) if len(others) else stop
@@ -87,7 +88,7 @@ class UnpackedBatches:
         return first + self._take(contents, rows)
 
     def _take(self, contents: Iterator[Bytes | None], rows: Int64s) -> int:
-        """Append contents to the buffer while there is room; return how many fitted."""
+        """Append contents to the buffer while there is room; return the number of appended contents."""
         ends, end, view = [0], 0, self._view
         for content in contents:
             if content is None:

@@ -174,7 +174,7 @@ _FolderPair = tuple[LogDir, Partition, LogDir, Partition]
 
 
 def _compare_pairs(pairs: Sequence[_FolderPair], engine: Engine) -> list[str]:
-    """Return the comparison of each pair in words."""
+    """Return the comparison of each pair of logs, in words."""
     if not pairs:
         return []
     from krepair.start.same_batches import TwoLogsItem, compare_two_logs

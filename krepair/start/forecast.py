@@ -112,7 +112,7 @@ def _with_deletions(line: ForecastLine, deletions: Deletions) -> ForecastLine:
 
 
 def with_another(lines: Sequence[ForecastLine], log_dir: str, other: Starting) -> tuple[ForecastLine, ...]:
-    """Return the lines of a directory once another directory of the same broker is taken into account.
+    """Return the lines of a directory, corrected for another directory of the same broker.
 
     Args:
         lines: forecast for the directory alone.

@@ -26,7 +26,7 @@ from krepair.start.folders import STRAY_WITHOUT_ID_SINCE
 KRAFT_SINCE: Final = (3, 0, 0)
 KRAFT_ONLY_SINCE: Final = (4, 0, 0)
 PROVEN_VERSIONS: Final[tuple[VersionNumber, ...]] = ((2, 2, 1), (3, 9, 2), LATEST_TRIED)
-"""Brokers whose starts were watched; without ``--broker-version`` the forecast covers each of them."""
+"""Broker versions whose starts were observed; without ``--broker-version`` the forecast covers each of them."""
 
 _VOTER: Final = re.compile(r"(\d+)@.*")
 
@@ -139,8 +139,8 @@ def _is_kraft(
 def _metadata_dir(views: Sequence[LogDir], config: str | None, typed: str) -> str:
     """Return the path of the given directory where the configuration puts the metadata log, or an empty text.
 
-    If none of the configured directories exists on this host and equally many were given, the given ones are taken as
-    copies in the configured order.
+    If none of the configured directories exists on this host, and the same number of directories was given, krepair
+    treats the given directories as copies in the configured order.
     """
     configured = configured_log_dirs(config)
     place = typed.strip() or next(iter(configured), "")
@@ -161,7 +161,7 @@ Metadata = Mapping[str, PartitionMetadata | Damage]
 
 
 def metadata_of(view: LogDir) -> dict[str, PartitionMetadata | Damage]:
-    """Read every ``partition.metadata``, also in marked folders, since a broker loads those too."""
+    """Read every ``partition.metadata``, also in marked folders, because a broker loads these folders too."""
     by_folder = {partition.folder: read_metadata(partition) for partition in (*view.partitions, *view.marked)}
     return {folder: metadata for folder, metadata in by_folder.items() if metadata is not None}
 
@@ -323,7 +323,7 @@ def _of_meta(text: str, effect: StartEffect, position: int = -1, command: Next =
 def _twin(view: LogDir, other: LogDir, node: StartingNode) -> Finding:
     """Return the finding for two directories with one directory.id.
 
-    The command deletes the line, since the broker then writes a new id (tried on 4.3.1).
+    The command deletes the line, because the broker then writes a new id (tried on 4.3.1).
     """
     copy = min((view, other), key=lambda directory: (len(directory.partitions), directory is view))
     path = f"{copy.path}/{META_PROPERTIES}"

@@ -30,11 +30,11 @@ def read_log_dirs(paths: Sequence[str], options: Options) -> tuple[list[LogDir],
 
     Args:
         paths: paths as typed, or from the configuration.
-        options: options with the configuration, whose directories count even if they do not exist.
+        options: options with the configuration, whose directories are included even if they do not exist.
 
     Raises:
         NotALogDirError: no directory can be read, or a typed one does not exist.
-        UnreadableError: the same, because of permissions or the disk.
+        UnreadableError: no directory can be read, because of permissions or the disk.
     """
     views: list[LogDir] = []
     failures: list[tuple[UnusableDir, KrepairError]] = []
@@ -90,7 +90,7 @@ def _existing(views: Sequence[LogDir]) -> set[tuple[str, int]]:
 
 
 def _refuse_missing(views: Sequence[LogDir], names: Sequence[tuple[str, str]]) -> None:
-    """Raise an error that names what is missing, with what was typed for it."""
+    """Raise an error that lists the missing names, with the options that were typed for them."""
     if not names:
         return
     partitions = _existing(views)
@@ -160,7 +160,7 @@ def other_dirs(
 
     Args:
         view: log directory that is examined.
-        typed: this broker's own side of ``--replicas``, None if it was not given.
+        typed: this broker's own directories in ``--replicas``, None if they were not given.
         config: path of this broker's ``server.properties``, from ``--config``.
         cluster: cluster metadata, which says how many directories the broker registered (3.7 and later).
 
@@ -215,7 +215,7 @@ def _unread(why: str) -> OtherDirs:
 def _paths(view: LogDir, sources: Iterable[tuple[str, ...]]) -> list[str] | None:
     """Return paths of the other directories, by the first source that knows this directory; None if none does.
 
-    A configuration with a single log directory knows this one even under another path, because it may be a copy.
+    A configuration with a single log directory also matches a directory at another path, which may be a copy.
     """
     here = os.path.realpath(view.path)
     for paths in sources:

@@ -1,7 +1,7 @@
 """KRaft metadata log of the node (KR610): faults that end its start, and partitions that the node puts aside.
 
 A KRaft node recovers this log from its first segment at every start, even after a clean stop: recovery point 0 and
-``lastShutdownClean`` false. Seen on 3.9.2, 4.3.1 and 4.4.0, with a lone controller, one of three controllers, and a
+``lastShutdownClean`` false. Seen on 3.9.2, 4.3.1 and 4.4.0, with a single controller, one of three controllers, and a
 broker; in the last two cases the other controllers had a leader.
 
 Source: ``KafkaMetadataLog.apply`` and ``recoverSnapshots``, ``FileQuorumStateStore``,
@@ -66,7 +66,7 @@ class MetadataLog(NamedTuple):
         place: path of the log directory that holds the metadata log.
         log: partition folder of the metadata log.
         examined: contents of its snapshot and log; None if they could not be read.
-        trouble: reason why they could not be read, or empty.
+        trouble: reason why the contents could not be read, or empty.
         quorum_state: fault of ``quorum-state``, or empty.
         bootstrap: fault of ``bootstrap.checkpoint`` in the root, or empty.
         used: formats of ``quorum-state`` and ``bootstrap.checkpoint`` that a version has to understand.
@@ -347,8 +347,8 @@ _FAULTS: Final = {
 def known_image(node: StartingNode, metadata_log: MetadataLog | None) -> MetadataImage | None:
     """Return the cluster state that this node has before it hears from others; None if that state proves nothing.
 
-    A log that the start truncates, and a node of unknown role, count as those of a lone controller: nobody sends that
-    one the missing records, so it acts on this state.
+    A log that the start truncates, and a node of unknown role, are treated like a single controller: nobody sends the
+    missing records to such a node, so it acts on this state.
     """
     if (
         metadata_log is None
@@ -385,7 +385,7 @@ def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Met
     """Return the folders that the start puts aside because the metadata log does not know them, each with the reason.
 
     Other controllers may send the node new topics and replicas, so an unknown topic proves nothing unless this node is
-    alone. They never change the id of a topic that the node knows.
+    the single controller. Other controllers never change the id of a topic that the node knows.
 
     Args:
         node: the node that starts.

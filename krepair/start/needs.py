@@ -1,7 +1,7 @@
 """Resources that a start needs from the host: open files, memory maps of index files, and disk space.
 
 A broker opens each ``.log`` and each ``.txnindex``, and keeps them open. Up to 2.2 it maps both indexes of every
-segment; from 2.3 on (KAFKA-7283) only those of the active segment and of each segment that it recovers. An empty file
+segment; from 2.3 on (KAFKA-7283) only the indexes of the active segment and of each recovered segment. An empty file
 takes no map. Source: ``FileRecords.open``, ``TransactionIndex``, ``AbstractIndex`` (2.2.1), ``LazyIndex`` (2.4.0);
 seen on 2.2.1, 3.9.2 and 4.3.1. systemd.exec(5), systemd.unit(5).
 
@@ -118,7 +118,7 @@ def limits_of_host(config: str | None) -> Limits:
 def _units() -> Iterator[tuple[str, list[str]]]:
     """Yield path and lines of each service that starts a broker, its drop-ins last.
 
-    Of equal names, that in the earlier directory of ``UNIT_DIRS`` counts, as systemd.unit(5) says.
+    If units have equal names, the unit in the earlier directory of ``UNIT_DIRS`` is used, as systemd.unit(5) says.
     """
     services = {name: f"{root}/{name}" for root in reversed(UNIT_DIRS) for name in _names(root, ".service")}
     drop_ins = [
@@ -168,8 +168,8 @@ def causes_of_limits(
 ) -> Iterator[Cause]:
     """Yield each host limit that keeps a broker of the version from loading a log directory.
 
-    Only the largest directory of a broker is blamed: a broker with several lost that one, and kept running with hardly
-    a file left to open (seen on 3.9.2).
+    Only the largest directory of a broker is named: a broker with several directories lost the largest one, and kept
+    running although it could hardly open another file (seen on 3.9.2).
 
     Args:
         others: the broker's other log directories that were given.
@@ -334,7 +334,7 @@ def _rebuilt(analysis: PartitionAnalysis, lines: Mapping[str, ForecastLine]) -> 
 
 
 def _snapshots(analysis: PartitionAnalysis, lines: Mapping[str, ForecastLine]) -> tuple[int, int]:
-    """Return the number of snapshots that the start writes, and the largest possible size of one."""
+    """Return the number of snapshots that the start writes, and the largest possible size of a snapshot."""
     producers = max((len(facts.summary.rows) for facts in analysis.segments), default=0)
     newest = analysis.partition.snapshots[-1].file.size if analysis.partition.snapshots else 0
     size = max(producer_snapshot.HEADER_SIZE + producers * producer_snapshot.ENTRY_SIZE, newest)

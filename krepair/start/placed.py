@@ -1,7 +1,7 @@
 """Partitions that the metadata log assigns to this node although no folder of them is here (KR611).
 
 A start creates such a partition empty. Seen on 3.9.2: after one of two directories was replaced by an empty, formatted
-one, 200 records of its partitions were gone without an error. Source: ``LogManager.getOrCreateLog``,
+directory, 200 records of its partitions were lost without an error. Source: ``LogManager.getOrCreateLog``,
 ``BrokerMetadataPublisher``, ``ReplicaManager.getOrCreatePartition`` (3.9.0).
 """
 
@@ -61,7 +61,7 @@ def missing_partitions(
     node = int(node_id)
     known = {view.directory_id: view.path for view in views if view.directory_id}
     registered = set(image.brokers.get(node, ())) - RESERVED_DIRECTORY_IDS
-    # A directory that was not given may lie on another disk and be whole: its partitions do not count as missing.
+    # A directory that was not given may lie intact on another disk: its partitions are not reported as missing.
     all_given = given_count >= max(len(registered), len(configured_log_dirs(config)), 1)
     here = {partition.key for view in views for partition in view.partitions}
     moving = {

@@ -74,7 +74,7 @@ class Cause(NamedTuple):
         partition: folder name, or empty for the root of the log directory.
         file: name of the file or folder that causes the refusal.
         text: reason for the refusal, as it is printed.
-        ends_broker: True if a broker with several log directories ends too, instead of starting without this one.
+        ends_broker: True if a broker with several log directories also ends, instead of starting without this one.
     """
 
     partition: str
@@ -217,7 +217,7 @@ def reservations(view: LogDir, version: Version) -> str:
 
 
 def forgotten_epochs(view: LogDir, analysis: PartitionAnalysis) -> str:
-    """Describe what a start makes of leader epochs that no file records; return an empty text if there are none."""
+    """Describe what a start does with leader epochs that no file records; return an empty text if there are none."""
     epochs = analysis.result(EPOCHS_RESULT)
     if epochs is None or epochs.left or epochs.recorded.entries or not epochs.merged.entries:
         return ""

@@ -3,7 +3,7 @@
 The space is checked when ``plan`` makes and prints a plan, and when ``apply`` begins. After that, every call ends
 safely on a full disk.
 
-A plan needs a journal. Where no block or no inode is free for one, the named commands need neither. Tested at 0 free
+A plan needs a journal. If no block or no inode is free for a journal, the named commands need neither. Tested at 0 free
 blocks and at 0 free inodes on ext4, XFS and tmpfs: ``krepair purge``, ``rm``, and ``cp`` to another disk.
 """
 
@@ -52,7 +52,7 @@ _AWAY: Final = (
 
 
 def room_of(view: LogDir) -> Room:
-    """Return what is free for the broker's user, what only root has beside it, and what the next start may write.
+    """Return the broker user's free space, root's reserve, and the space that the next start may need.
 
     Raises:
         OSError: the disk cannot be asked.
@@ -63,7 +63,7 @@ def room_of(view: LogDir) -> Room:
 
 
 def room_of_short_disk(view: LogDir, plan: Plan) -> Room | None:
-    """Return what is free where a plan does not fit as it is; None if it fits.
+    """Return the free space if a plan does not fit as it is; None if the plan fits.
 
     Raises:
         OSError: the disk cannot be asked.
@@ -75,7 +75,7 @@ def room_of_short_disk(view: LogDir, plan: Plan) -> Room | None:
 
 
 def _space_and_shortage(plan: Plan) -> tuple[VolumeSpace, Shortage | None]:
-    """Return the free space, and why a plan does not fit there; None if it does.
+    """Return the free space, and why a plan does not fit there; None if the plan fits.
 
     Raises:
         OSError: the disk cannot be asked.
@@ -132,7 +132,7 @@ def _with_targets(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
 def _advice(
     plan: Plan, lack: Shortage, space: VolumeSpace, options: Options
 ) -> tuple[tuple[str, ...], tuple[Next, ...]]:
-    """Return what to do where a plan does not fit: lines to print, and the commands to type."""
+    """Return advice for a plan that does not fit: lines to print, and the commands to type."""
     again = plan_command(plan, keep=AUTO, at=options)
     root = f"Root may use {bytes_text(space.reserve_bytes)} more here"
     if shortage_of(plan, space, for_root=True) is None:
@@ -205,10 +205,10 @@ def _changes(plan: Plan) -> list[Change]:
 
 
 def observe(plan: Plan, options: Options) -> DiskObservation | str:
-    """Look at the disk; nothing is read but its figures.
+    """Observe the disk; only its free space is read.
 
     Returns:
-        A text where nothing can be said, as the plan changes nothing, or its log directory cannot be looked at: why.
+        The observation; a text with the reason if the plan changes nothing, or its log directory cannot be examined.
     """
     if not targets_of(plan):
         return "nothing is needed"
@@ -234,7 +234,7 @@ def observe(plan: Plan, options: Options) -> DiskObservation | str:
 
 
 def _of_root(space: VolumeSpace, room: Room, needs: ExtraSpace) -> int:
-    """Return the bytes that only root may use, where the plan fits with them alone; else 0."""
+    """Return the bytes that only root may use, if the plan fits only with them; else 0."""
     return space.reserve_bytes if needs.peak > room.free_bytes else 0
 
 
@@ -257,14 +257,14 @@ def observe_again(plan: Plan) -> DiskObservation | str:
     return observe(plan, Options())
 
 
-# -- damage that a plan met, or sees without reading, and does not repair: other fixes have to be named for it
+# -- damage that a plan met, or sees without reading, and does not repair: the user has to name other fixes
 
 
 MOST_NAMED: Final = 10
 """Files and folders that one command names, the largest first."""
 
 
-# -- what lies in a log directory and can go without loss, with a command that works on its disk
+# -- files in a log directory that can be removed without loss, with a command that works on its disk
 
 
 class RemovableFiles(NamedTuple):
@@ -283,7 +283,7 @@ def removable(log_dir: str, but: str = "") -> tuple[RemovableFiles, ...]:
     """Return what could be removed without loss; no file is read.
 
     Args:
-        but: id of a plan whose backups stay, because it is about to be undone.
+        but: id of a plan whose backups are kept, because it is about to be undone.
     """
     try:
         view = read_log_dir(log_dir)
@@ -305,7 +305,7 @@ def _removed_by_a_start(view: LogDir) -> Iterator[RemovableFiles]:
     sizes = {file.path: file.blocks for part in view.partitions for file in _left_behind(part)}
     there = {part.key for part in view.partitions}
     for part in view.marked:
-        # Beside a folder of the same partition it may hold records that this one has lost.
+        # If the partition has another folder, the -delete folder may hold records that the other folder has lost.
         if part.role == "delete" and part.key not in there:
             sizes[part.path] = sum(file.blocks for file in part.files())
     if not sum(sizes.values()):
@@ -321,10 +321,10 @@ def _removed_by_a_start(view: LogDir) -> Iterator[RemovableFiles]:
 
 
 def _left_behind(part: Partition) -> Iterator[FileRef]:
-    """Yield the files that the next start of a broker deletes, whatever else it meets.
+    """Yield the files that the next start of a broker deletes in any case.
 
-    A ``.cleaned`` file beside a ``.swap`` file decides what a start does with the swap, so it stays. A ``.deleted``
-    file behind the last segment may be the only copy of records that a start has cut.
+    A ``.cleaned`` file beside a ``.swap`` file decides what a start does with the swap, so the ``.cleaned`` is kept. A
+    ``.deleted`` file after the last segment may be the only copy of records that a start has cut.
     """
     last = max((segment.base_offset for segment in part.segments), default=-1)
     swaps = any(leftover.kind == "swap" for leftover in part.leftovers)

@@ -17,14 +17,14 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, why
 
 
 class TwoLogsItem(Struct, frozen=True, kw_only=True):
-    """Task item: two logs of one partition."""
+    """Arguments of the task that compares two logs of one partition."""
 
     first: LogsItem
     second: LogsItem
 
     @property
     def bytes_to_read(self) -> int:
-        """Bytes of both logs."""
+        """Size of both logs in bytes."""
         return self.first.bytes_to_read + self.second.bytes_to_read
 
 

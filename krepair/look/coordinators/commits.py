@@ -114,7 +114,7 @@ class Commits:
             batches: batches of the log, ``columns.BATCH``[B].
             counts: int64[B], number of records in each batch.
             records: records of the batches, int64[N, RECORD_COLUMNS].
-            lowest: lowest offset whose records count.
+            lowest: lowest offset whose records are used.
 
         Returns:
             (row of the batch, row of the record) of each record that is not a commit, in their order.
@@ -174,7 +174,7 @@ class Commits:
         key[of_key] = encoded.indices.to_numpy(zero_copy_only=False)
         count = len(encoded.dictionary)
 
-        # Records without a transaction: the last one of each key counts, and cancels all before it.
+        # Records without a transaction: the last record of each key is valid, and cancels all records before it.
         plain = np.flatnonzero((kinds == _COMMIT) | (kinds == _TOMBSTONE))
         last = np.full(count, -1)
         last[key[plain]] = plain

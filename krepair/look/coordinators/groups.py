@@ -57,7 +57,7 @@ class OffsetCommit(Struct, frozen=True, kw_only=True):
         commit_timestamp: time of the commit in epoch milliseconds.
         expire_timestamp: expiry time in epoch milliseconds; -1 if the broker's retention decides.
         record_offset: offset of the record in ``__consumer_offsets``.
-        transactional: True if it was part of a transaction, which is committed.
+        transactional: True if the commit was part of a transaction, which is committed.
         problem: reason why the value could not be read, else empty.
         log_start: log start offset of the partition, -1 if the partition is not here.
         log_end: log end offset of the partition, -1 if unknown.
@@ -140,7 +140,7 @@ class Group(Struct, frozen=True, kw_only=True):
         history: history of the group's subscriptions.
         problems: first few of the group's records that could not be read.
         coordinator_partition: number of the partition in which the next coordinator looks for the group, -1 if unknown.
-        unseen_commits: number of commits here that the next coordinator does not see, since it looks in another
+        unseen_commits: number of commits here that the next coordinator does not see, because it reads another
             partition.
     """
 
@@ -188,7 +188,7 @@ class _Modern:
 
 @dataclass
 class _Subscriptions:
-    """Collector of a group's subscriptions over time; it keeps distinct ones, up to a limit."""
+    """Collector of a group's subscriptions over time, which keeps distinct subscriptions up to a limit."""
 
     generations: int = 0
     changes: int = 0
@@ -511,7 +511,7 @@ class GroupsItem(LogsItem, frozen=True, kw_only=True):
     """Arguments of the task that reads the groups of one partition.
 
     Attributes:
-        log_start: log start offset; records below it do not count.
+        log_start: log start offset; records below it are ignored.
         groups: group ids to keep; empty for all.
     """
 
@@ -524,9 +524,9 @@ class GroupsResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         groups: groups in the order of their ids.
-        damaged: first ``MOST_RANGES`` parts that were skipped.
-        damages: number of all such parts.
-        unknown: number of records with an unknown key, or none.
+        damaged: damaged parts of the log that were skipped, at most ``MOST_RANGES``.
+        damages: number of all damaged parts.
+        unknown: number of records whose key is missing or of an unknown type.
         batches: number of batches read.
         bytes: bytes of ``.log`` read.
     """

@@ -50,7 +50,7 @@ class RecordVersions(Struct, frozen=True, kw_only=True):
 @shown_as("versions")
 @with_log_dir
 def read_record_versions(item: LogsItem, tree: Tree) -> RecordVersions:
-    """Read the versions of all records of one partition, superseded ones too: a broker loads each of them."""
+    """Read the versions of all records of one partition, even superseded records: a broker loads each of them."""
     first: dict[tuple[int, int], int] = {}
     log = CoordinatorRecords(item, tree, _CUT_BYTES)
     for part in log.parts():

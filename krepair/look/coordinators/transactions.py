@@ -30,7 +30,7 @@ class TransactionState(Struct, frozen=True, kw_only=True):
         coordinator: folder of the partition of ``__transaction_state``.
         record_offset: offset of the record.
         state: Kafka's word; ``Dead`` if the record is a tombstone, ``unknown`` if it cannot be read.
-        producer_id: current producer id, -1 if unknown; for a tombstone, the last one before it.
+        producer_id: current producer id, -1 if unknown; for a tombstone, the last producer id before it.
         producer_epoch: epoch of the producer id, -1 if unknown.
         earlier_producer_ids: other producer ids of the same transactional id in the log, the newest 16.
         timeout_ms: time in ms after which the coordinator aborts an open transaction, -1 if unknown.

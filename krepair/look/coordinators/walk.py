@@ -22,7 +22,7 @@ LARGEST_PART_BYTES = (
 
 
 class DamagedPart(Struct, frozen=True, kw_only=True):
-    """Range of a log that was skipped: its records are not in the answer.
+    """Range of a log that was skipped: its records are not in the result.
 
     Attributes:
         file: name of the log file.
@@ -45,8 +45,8 @@ class CoordinatorRecords:
         cut: number of bytes kept of a large key or value.
 
     Attributes:
-        damaged: first ``MOST_RANGES`` ranges that were skipped.
-        damages: number of all such ranges.
+        damaged: skipped ranges of the log, at most ``MOST_RANGES``.
+        damages: number of all skipped ranges.
         batches_read: number of batches read.
     """
 
@@ -85,7 +85,7 @@ class CoordinatorRecords:
 
 
 def in_a_buffer(part: LargeRecordRead) -> RecordsRead:
-    """Return a large record as the others are given: in a buffer, which holds what is kept of its key and value."""
+    """Return a large record in the form of the others: in a buffer with the kept bytes of its key and value."""
     key, value = part.record.key, part.record.value
     batch = part.batch.copy()
     batch["base_offset"] = part.record.offset

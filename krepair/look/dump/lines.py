@@ -72,7 +72,7 @@ def numbers(values: Int64s) -> Column:
 
 
 def times(values: Int64s) -> Column:
-    """Format times as ISO 8601 in UTC; a time before 1970 or after ``LAST_MS`` stays a number."""
+    """Format times as ISO 8601 in UTC; a time before 1970 or after ``LAST_MS`` is written as a number."""
     if len(values) == 0:
         return ""
     good = (values >= 0) & (values <= LAST_MS)
@@ -238,7 +238,7 @@ def _escaped_together(edges: Any, text: Uint8s) -> Any:
 
 
 def _odd_characters(text: Uint8s) -> Iterator[int]:
-    """Yield the code points to escape; the backslash comes first, since escapes begin with it."""
+    """Yield the code points to escape; the backslash comes first, because escapes begin with a backslash."""
     if not len(text):
         return
     for code in (92, 34):
@@ -306,7 +306,7 @@ class LineColumns:
         return self._column_of(numbers if self._as_json else times, values)
 
     def _column_of(self, make: Callable[[Int64s], Column], values: Int64s) -> Column:
-        """Build a column of numbers, or return the last one if the numbers are the same."""
+        """Build a column of numbers, or return the previous column if the numbers are the same."""
         for made_by, known, column in self._known:
             if (
                 made_by is make
@@ -395,7 +395,7 @@ class LineColumns:
             batches: ``columns.BATCH``[B].
             of: int64[N], row of each record's batch, ascending.
             records: int64[N, RECORD_COLUMNS].
-            with_batches: True to put the batch's line before that of its first record.
+            with_batches: True to put the batch's line before the line of its first record.
         """
         new = batches["magic"] > 1
         if new.all() or not new.any():
@@ -588,7 +588,7 @@ class HeldLines:
             of: int64[N], row of each record's batch, ascending.
             records: int64[N, RECORD_COLUMNS].
             most: largest number of lines to add.
-            batches: True to put each batch's line before those of its records.
+            batches: True to put each batch's line before the lines of its records.
         """
         kinds = np.full(len(of), _RECORD)
         if batches:

@@ -1,7 +1,7 @@
 """Lines of ``krepair dump`` in plain Python: rare kinds, and records that are decoded or searched.
 
-A line has a kind and fields; in JSON it is one object, for a person words. Neither form can steer a terminal. Where
-``lines`` can write the same line, both write it identically.
+A line has a kind and fields; in JSON it is one object, for a person it is text. Neither form can control a terminal. If
+``lines`` can write the same line, both modules write it identically.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime", "NoTimestampType")
 MARKERS: Final = tuple(ControlType(number).name for number in range(len(ControlType)))
 TIMES: Final = frozenset({"timestamp", "base_timestamp", "max_timestamp", "delete_horizon_ms"})
 LAST_MS: Final = 253_402_300_799_999
-"""Last millisecond of the year 9999; later times, and those before 1970, are written as numbers."""
+"""Last millisecond of the year 9999; later times, and times before 1970, are written as numbers."""
 
 
 class DumpWord(str):
@@ -51,7 +51,7 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def json_of(value: Any) -> bytes:
-    """Encode JSON in one line that steers no terminal; bytes as base64, names that are not UTF-8 escaped."""
+    """Encode JSON in one line that cannot control a terminal; bytes as base64, names that are not UTF-8 escaped."""
     try:
         data = _ENCODER.encode(value)
     except UnicodeEncodeError:

@@ -40,7 +40,7 @@ from krepair.scan.byte_stream import StoredBytes
 WINDOW_BYTES: Final = 1 << 20
 _SLACK: Final = 16
 _TABLE_ROWS: Final = 1 << 19
-"""Number of rows at which the table of keys is passed on and emptied, to limit memory."""
+"""Number of rows above which the table of keys is passed on and emptied, to limit memory."""
 _FIRST_ROWS: Final = 1 << 12
 _NOTED_ROWS: Final = 1 << 12
 """Number of keys that are collected before they enter the table together, so that memory can be prefetched."""
@@ -75,7 +75,7 @@ class _TooLarge(Exception):  # noqa: N818 - not an error either
 class _LogWindow:
     """Log that is read forward through a window.
 
-    Here a *place* is an index into the window, and a *position* is one into the file.
+    In this class a *place* is an index into the window, and a *position* is an offset in the file.
     """
 
     def __init__(self, read_into: ReadInto, size: int) -> None:
@@ -323,7 +323,7 @@ class _Group:
         return kept
 
     def _add(self, codec: int, content: memoryview, kept: memoryview | None) -> bool:
-        """Add the records of a batch in source and result (None if none stay); return False if there was no room."""
+        """Add the records of a batch in source and result (None if none is kept); return False if there was no room."""
         if not self.unpacked.add(codec, content):
             return False
         if self.unpacked_kept.add_nothing() if kept is None else self.unpacked_kept.add(codec, kept):
@@ -466,7 +466,7 @@ class _Group:
     def _drain(self, *, last: bool = False) -> None:
         """Put the rows of the table into a row file, sorted by part, and empty the table."""
         held = self.table[: self.state[v.C_ROWS]]
-        # numpy sorts 8-bit numbers with a radix sort, which is faster than one that compares.
+        # numpy sorts 8-bit numbers with a radix sort, which is faster than a sort that compares.
         parts = (held[:, 0] >> _PART_SHIFT).astype(np.uint8)
         rows: Rows = held[np.argsort(parts, kind="stable")]
         if not last:
@@ -524,7 +524,7 @@ class SourceProof:
 
     It gets each window of the source together with the bytes that the writer made from it. A later reader of the new
     log only has to check the CRCs, and that the file holds what was written. At a large record the proof gives up,
-    since the writer needs the memory: then both files are verified from disk.
+    because the writer needs the memory: then both files are verified from disk.
 
     Args:
         item: item of one source; the proof does not read the source's files.

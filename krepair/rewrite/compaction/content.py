@@ -33,7 +33,7 @@ Take = Callable[[Uint8s, int, int], tuple[int, int, int]]
 
 
 class ContentError(Exception):
-    """The records of a batch cannot be read."""
+    """Error: the records of a batch cannot be read."""
 
     def __init__(self, position: int, text: str) -> None:
         super().__init__(f"position {position}: {text}")

@@ -21,9 +21,9 @@ LEAST_MEAN_BYTES: Final = 1 << 12
 GAP_BYTES: Final = 1 << 16
 """Largest gap in bytes between two needed batches that is read along with them."""
 _ALL_BYTES: Final = 32 << 20
-"""Bytes of headers that may be noted of all segments together, and as many bytes of words."""
+"""Limit in bytes of the headers noted of all segments together; the same limit holds for the noted words."""
 _AT_LEAST_BYTES: Final = 1 << 14
-"""Bytes of headers that may be noted of a segment, however many segments there are."""
+"""Bytes of headers that may always be noted of a segment, however many segments there are."""
 _WORD_BYTES: Final = 8
 
 
@@ -48,7 +48,7 @@ def note_bytes_of(segments: int) -> int:
 
 
 class NoteTaker:
-    """Taker of notes on a log that is read window by window.
+    """Collector of notes on a log that is read window by window. A word is the packed facts of one record.
 
     Args:
         most_bytes: limit in bytes of the headers, and of the words; if there are more, none are noted.

@@ -1,6 +1,6 @@
 """Work items and results of the tasks of key compaction (``compaction.tasks`` and ``compaction.check``).
 
-They travel between driver and workers, so they stay small: hashes of keys travel only if they are few, records never.
+They travel between driver and workers, so they are small: hashes of keys travel only if they are few, records never.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class JoinResult(Result, frozen=True, kw_only=True):
     Attributes:
         offsets: last offsets of the keys.
         keys: number of keys.
-        held: last offset of each key of which an older record stays elsewhere; a tombstone there must be kept too.
+        held: last offset of each key of which an older record is kept elsewhere; a tombstone at that offset must be
+            kept too.
     """
 
     offsets: OffsetFile = OffsetFile()
@@ -192,7 +193,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
 
 
 class CompactResult(Result, frozen=True, kw_only=True):
-    """Facts about one segment as key compaction leaves it.
+    """Facts about one segment after key compaction.
 
     Attributes:
         summary: summary of the scan of the compacted segment; None on failure.
@@ -242,7 +243,7 @@ class CheckItem(Struct, frozen=True, kw_only=True):
         now_ms: current time in epoch milliseconds, compared with delete horizons.
         aborted: aborted transactions, see ``compaction.tasks.find_aborted``.
         transactions: True if there may be transactions; if False, a transactional batch is an error.
-        elsewhere: True if the sources are logs of another replica, whose records only make tombstones stay.
+        elsewhere: True if the sources are logs of another replica, whose records only show which tombstones to keep.
         points: 16 random bytes of this verification, with which it hashes keys.
         rows_inline: largest number of rows in the result.
         scratch: path of the scratch folder, empty if there is none.
@@ -261,7 +262,7 @@ class CheckItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """Size of the sources in bytes; the new log is at most as large, and does not count."""
+        """Size of the sources in bytes; the new log, which is at most as large, is not counted."""
         return sum(source.size for source in self.sources)
 
 

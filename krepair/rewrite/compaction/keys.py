@@ -1,7 +1,7 @@
 """Collects the keys of one segment: the hash of each key, and the offset of its last committed data record.
 
-It needs memory for one window, one table and one buffer, however many keys there are: a full table is passed to
-``on_rows`` and emptied.
+The memory is one window, one table and one buffer, however many keys there are: a full table is passed to ``on_rows``
+and emptied.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class KeyWalk:
         return int(self._state[k.K_KEYLESS])
 
     def _step(self, window: Uint8s, filled: int, position: int) -> bool:
-        """Enter keys until the window ends or a batch needs special treatment; return whether batches are left."""
+        """Enter keys until the window ends or a batch needs special treatment; return whether batches remain."""
         state = self._state
         status = k.keys_window(
             window,

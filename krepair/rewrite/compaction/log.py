@@ -31,7 +31,7 @@ from krepair.scan.unpacked_batches import UnpackedBatches
 
 WINDOW_BYTES: Final = 1 << 20
 _HELD_BYTES: Final = 16 << 20
-"""Largest size of a batch's kept records that are held in memory; of a larger batch they are computed twice."""
+"""Largest size in bytes of a batch's kept records that are held in memory; more are computed twice."""
 _PIECE_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 1 << 20
 """Largest content in bytes that is decompressed and compressed in one call."""
@@ -55,14 +55,14 @@ _END_OF_WINDOW: Final = b""
 
 @dataclass(frozen=True)
 class StayRules:
-    """Rules that decide which records of one segment stay.
+    """Rules that decide which records of one segment are kept.
 
     Attributes:
         offsets: int64[N], offsets of the last record of each key in this segment, ascending.
         aborted: int64[M, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         now_ms: current time in epoch milliseconds, compared with delete horizons.
         drop_unstamped: True if tombstones without a delete horizon in their batch may be removed.
-        keyless: True if there may be records without a key; they stay.
+        keyless: True if there may be records without a key, which are kept.
         drop_stamped: True if tombstones past their batch's delete horizon may be removed.
         held: int64[H], ascending offsets of tombstones that are kept whatever their age.
     """
@@ -183,7 +183,7 @@ class CompactedLog:
 
     # -- the stream -------------------------------------------------------------------------------
     def pieces(self) -> Iterator[Piece]:
-        """Yield the stream in pieces, each valid until the next is requested. An empty piece marks the end of a window.
+        """Yield the stream in pieces, each valid until the next request. An empty piece marks the end of a window.
 
         Raises:
             ContentError: a batch of the source cannot be read.

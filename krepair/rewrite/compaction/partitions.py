@@ -1,8 +1,8 @@
 """The driver's part of key compaction: it sends the tasks of partitions to an engine, and decides by their results.
 
 There are three waves of tasks: find the keys of each segment, join the keys of each partition, and compute each segment
-as compaction leaves it. ``Prepared`` is what the first two waves give. A plan runs the third wave to learn exact sizes;
-``apply`` runs all three again to write the new logs.
+as compaction leaves it. ``Prepared`` is the result of the first two waves. A plan runs the third wave to learn exact
+sizes; ``apply`` runs all three again to write the new logs.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ class Prepared:
         compaction_range: compaction range, and the rules that hold for all its segments.
         aborted: int64[N, 3], aborted transactions.
         stays: offsets of the last record of each key.
-        held: offsets in ``stays`` of keys that have an older record that stays, here or in another replica. If the
-            record at such an offset is a tombstone, it must be kept.
+        held: offsets in ``stays`` of keys that have an older kept record, here or in another replica. A tombstone at
+            such an offset must be kept.
         found: keys of each segment, by base offset.
         keys: number of distinct keys.
         keyless: number of records without a key, by base offset.
-        planned: offsets of the last record of each key from a plan, by base offset; no others are known then.
+        planned: offsets of the last record of each key from a plan, by base offset; no other offsets are known then.
         noted: notes on the batches, by base offset.
         problem: reason for skipping the partition, None if there is none.
         scratch: path of the scratch folder, empty if there is none.
@@ -450,7 +450,7 @@ def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
 
 
 def _most_packed(partitions: int) -> int:
-    """Return the largest size in bytes of one partition's encoded offsets in a plan with ``partitions`` of them."""
+    """Return the largest size in bytes of one partition's encoded offsets in a plan with ``partitions`` partitions."""
     return min(MOST_BYTES, _MOST_PACKED // max(partitions, 1))
 
 

@@ -23,7 +23,7 @@ Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class NoScratchError(Exception):
-    """Rows must be spilled, and there is no scratch folder."""
+    """Error: rows must be spilled, and there is no scratch folder."""
 
 
 class RowFile(Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class RowFile(Struct, frozen=True, kw_only=True):
         return rows.reshape(-1, self.words)
 
     def part(self, first: int, after: int) -> RowFile:
-        """Return a copy with the rows of some buckets only, if the rows travel with it; else this file itself."""
+        """Return a copy with the rows of some buckets only, if this value holds the rows; else this value itself."""
         if self.path or (first == 0 and after == self.buckets):
             return self
         starts = self.starts()

@@ -55,7 +55,7 @@ from krepair.scan.segment_files import aborts_in, entry_pairs, pairs, sound_entr
 
 _ANY_SIZE: Final = 1 << 40
 _CLOSE: Final = 4
-"""Largest mean distance of offsets for which one mark per possible offset is used instead of a sort."""
+"""Largest mean distance of offsets at which one mark per possible offset is used instead of a sort."""
 
 
 @shown_as("transactions")
@@ -63,8 +63,9 @@ _CLOSE: Final = 4
 def find_aborted(item: LogsItem, tree: Tree) -> bytes:
     """Find the aborted transactions of a partition by replaying its segments in offset order.
 
-    If the COMMIT marker of an earlier transaction of the same producer may be gone (``krepair.kernels.transactions``),
-    the log does not show where an aborted one begins; then the ``.txnindex`` decides.
+    If the COMMIT marker of an earlier transaction of the same producer may be missing
+    (``krepair.kernels.transactions``), the log does not show where an aborted transaction begins; then the
+    ``.txnindex`` decides.
 
     Returns:
         int64[N, 3] (producer id, first offset, offset of the ABORT marker), ascending by the first two, as bytes.
@@ -444,7 +445,7 @@ def stay_rules_of(item: CompactItem) -> StayRules:
 
 
 def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int64s:
-    """Collect, from some files of offsets, those that lie in a segment, ascending.
+    """Collect from files of offsets the offsets that lie in a segment, ascending.
 
     Raises:
         OSError: a file cannot be read.

@@ -1,1 +1,1 @@
-"""Tasks that compare the index files of segments with their logs, and rebuild those that are wrong."""
+"""Tasks that compare the index files of segments with their logs, and rebuild the wrong files."""

@@ -1,7 +1,7 @@
 """Tasks on the ``.index`` and ``.timeindex`` of one segment: compare them with the log, find a repair, and make it.
 
 ``check`` and ``--fix index`` use ``inspect``; ``apply`` uses ``repair_indexes``, and ``verify`` ``verify_repaired``.
-Where a scan reads the log anyway, ``InspectionBesideScan`` compares the indexes in the same reading.
+If a scan reads the log anyway, ``InspectionBesideScan`` compares the indexes at the same time.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class InspectItem(Struct, frozen=True, kw_only=True):
         interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         active: True if the segment is the last of its partition.
         clean: True after a clean stop of the broker.
-        swapped: suffixes of the indexes that wait as a ``.swap``, which are read in place of their targets.
+        swapped: suffixes of the indexes with a pending ``.swap``, which is read in place of the index.
         depth: ``check``: compare every entry with the whole log. ``truncate``: compare the entries with the log at the
-            positions that they point to. ``auto``: the same, and the whole log where that is not enough.
+            positions that they point to. ``auto``: like ``truncate``, and the whole log where that is not enough.
             ``regenerate``: the whole log, and new bytes for every wrong file.
     """
 
@@ -85,7 +85,7 @@ class IndexRepair(Struct, frozen=True, kw_only=True):
         size_before: size of the file in bytes, -1 if there is none.
         size_after: size of the repaired file in bytes.
         digest_after: 32 hex digits over the new bytes.
-        rule: code of the finding that it repairs.
+        rule: code of the finding that the repair ends.
         reason: evidence of that finding.
     """
 
@@ -113,7 +113,7 @@ class InspectResult(Struct, frozen=True, kw_only=True):
         torn: True if a file's size is no multiple of its entry size.
         largest: largest timestamp of the log, -1 if none; only known if ``whole``.
         whole: True if the whole log was read, and ends with a complete batch.
-        needs_reading: True if a repair has to read the log: it is not enough to cut a file.
+        needs_reading: True if a repair has to read the log, because cutting a file is not enough.
     """
 
     problems: tuple[tuple[str, str, int, str], ...] = ()
@@ -302,7 +302,7 @@ class InspectionBesideScan:
 
     @classmethod
     def begin(cls, item: InspectItem, tree: Tree) -> InspectionBesideScan | None:
-        """Read the index files; return None if that fails, since ``inspect`` then reports the reason."""
+        """Read the index files; return None if that fails, because ``inspect`` then reports the reason."""
         try:
             return cls(item, _Segment(item, tree))
         except OSError:
@@ -333,7 +333,7 @@ class RepairItem(Struct, frozen=True, kw_only=True):
         target: absolute path of the new file.
         attributes: attributes for the new file.
         segments: for a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.
-        synced: True to sync the new file after writing it; False if the caller does.
+        synced: True to sync the new file after writing it; False if the caller syncs it.
     """
 
     place: Place
@@ -348,7 +348,7 @@ class RepairItem(Struct, frozen=True, kw_only=True):
 
 
 class RepairItems(Struct, frozen=True, kw_only=True):
-    """Index files that can be rebuilt in one reading: both of a segment, or all transaction indexes of a partition.
+    """Index files that one reading can rebuild: both indexes of a segment, or all transaction indexes of a partition.
 
     Attributes:
         items: at least one item, all of one partition, each file once.
@@ -367,7 +367,7 @@ class RepairResults(Struct, frozen=True, kw_only=True):
     """Problems of several files.
 
     Attributes:
-        results: failure of each file, in the order of the items; None for a valid one.
+        results: failure of each file, in the order of the items; None for a valid file.
         bytes: bytes of ``.log`` that a verification read; 0 if the batches that the entries point to were enough.
     """
 
@@ -409,13 +409,13 @@ def repair_indexes(item: RepairItems) -> tuple[Failed | None, ...]:
 def stage_if_as_planned(
     item: RepairItem, data: bytes, problem: str, untrue: str, tree: Tree
 ) -> Failed | None:
-    """Stage one rebuilt file if its bytes are those of the plan and match the log; else return why not.
+    """Stage one rebuilt file if its bytes are as planned and match the log; else return why not.
 
     Args:
         data: content of the file.
         problem: reason why the content could not be built, or empty.
         untrue: contradiction between the content and the log, or empty.
-        tree: tree that holds everything.
+        tree: tree that holds log and work folder.
     """
     problem = _unlike_planned(item, data, problem)
     if problem:
@@ -492,7 +492,7 @@ def _rebuild_txn_indexes(items: Sequence[RepairItem]) -> dict[str, tuple[bytes, 
 
 
 def _find_contradictions(made: Sequence[tuple[RepairItem, bytes]], tree: Tree) -> tuple[dict[str, str], int]:
-    """Check the new files against the log: a cut file where its entries point to, a rebuilt one against all batches.
+    """Check the new files against the log: a cut file where its entries point to, a rebuilt file against all batches.
 
     Returns:
         Contradiction or empty, by file name; and the number of bytes of the log that were read, if all were.
@@ -615,7 +615,7 @@ class InspectSwapItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """Bytes of the log, which is read once for both."""
+        """Size of the log in bytes; it is read once for both."""
         return self.scan.bytes_to_read
 
 

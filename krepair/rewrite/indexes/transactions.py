@@ -5,10 +5,10 @@ entry for each aborted transaction with data, in the segment that holds its mark
 writes an entry for an ABORT marker without data (first offset = the marker's own; KAFKA-10702 ended that). Such an
 entry hides nothing from a consumer.
 
-In a compacted log the first batches of a transaction may be gone, and so may transactions of other producers that were
-open at the time. Then first offset and last stable offset of an entry cannot be computed again, and an entry on disk
-stays if it is for the right marker and a broker may have written it. No entry of a damaged file stays: the entries of a
-replay hide every aborted record that is left, and a broker's recovery writes the same ones.
+In a compacted log the first batches of a transaction may be missing, and so may transactions of other producers that
+were open at the time. Then first offset and last stable offset of an entry cannot be computed again, and an entry on
+disk is kept if it is for the right marker and a broker may have written it. No entry of a damaged file is kept: the
+entries of a replay hide every remaining aborted record, and a broker's recovery writes these same entries.
 
 Source: LogSegment.recover and updateTxnIndex, ProducerStateManager (2.2.1, 2.8.0, 3.9);
 TransactionIndex.collectAbortedTxns (3.9); Cleaner.cleanSegments (2.2.1, 3.9).
@@ -75,7 +75,7 @@ class ReplayedSegment(NamedTuple):
 
     Attributes:
         size: requested size of the ``.log`` in bytes.
-        entries: entry of each ABORT marker in the segment, even of one without data.
+        entries: entry of each ABORT marker in the segment, even of a marker without data.
         limits: limits of each entry.
         compacted: True if records are missing from the log, in this segment or an earlier one.
         valid_bytes: number of bytes that were replayed; less than the size if the log is invalid or its offsets
@@ -100,7 +100,7 @@ def replayed(
     Args:
         folder: path of the partition folder.
         segments: (base offset, bytes of the ``.log`` that are valid batches), consecutive and ascending.
-        tree: tree that holds the files; None: any place.
+        tree: tree that holds the files; None to open the paths directly.
 
     Raises:
         OSError: a file cannot be read.
@@ -220,7 +220,7 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
 def _changed_offsets(on_disk: bytes, true: Sequence[AbortedTxn], segment: ReplayedSegment) -> tuple[int, int]:
     """Return the lowest and the highest offset of the transactions whose entries change.
 
-    In a damaged file all entries count. If segments overlap, an entry can be an error and yet not change.
+    In a damaged file all entries are included. If segments overlap, an entry can be an error and yet not change.
     """
     if txn_index.damage(on_disk, segment.base_offset):
         return min((entry.first_offset for entry in true), default=segment.base_offset), segment.end - 1
@@ -232,15 +232,15 @@ def _changed_offsets(on_disk: bytes, true: Sequence[AbortedTxn], segment: Replay
 def judged(
     on_disk: bytes, segment: ReplayedSegment, *, log_start: int
 ) -> tuple[Sequence[AbortedTxn], str, int]:
-    """Return the right entries of a segment, and the first error in those on disk.
+    """Return the right entries of a segment, and the first error in the entries on disk.
 
     * An entry for an ABORT marker without data (its first offset is the marker's own) hides nothing. Brokers up to 2.7
-      write it, later ones do not, so its absence is no error.
+      write such an entry, later brokers do not, so its absence is no error.
     * An entry of a transaction that began below the log start offset keeps its first offset, which the log no longer
       shows. If another transaction was open from below it, the entry keeps its last stable offset too.
-    * In a compacted log an entry for the right marker stays if a broker may have written it, see ``_may_be_right``.
-    * An ABORT marker without an entry before a marker with one had no data, since brokers write entries in order. If a
-      COMMIT marker may be gone before it, it gets an entry that hides nothing.
+    * In a compacted log an entry for the right marker is kept if a broker may have written it, see ``_may_be_right``.
+    * An ABORT marker without an entry before a marker with an entry had no data, because brokers write entries in
+      order. If a COMMIT marker may be missing before it, the ABORT marker gets an entry that hides nothing.
 
     Args:
         on_disk: content of the ``.txnindex``, empty if there is none.
@@ -304,7 +304,7 @@ def _may_be_right(
 
     First offset: a transaction begins after the previous marker of its producer, so an entry that begins earlier hides
     committed records. An entry that begins after a batch of its transaction shows aborted records to consumers; but a
-    batch certainly belongs to the transaction only if no marker in between can be gone.
+    batch certainly belongs to the transaction only if no marker in between can be missing.
 
     Last stable offset: another transaction may have been open from an offset that is deleted or compacted away now. It
     lowered the last stable offset of the entry, and the replay does not see it. A value that is too high shows aborted

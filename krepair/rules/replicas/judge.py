@@ -72,8 +72,8 @@ class ReplicaGroup:
     def leaders_of(self, index: int) -> list[int]:
         """Return the indexes of the replicas from which replica ``index`` may catch up.
 
-        A running broker's replica does not count, since it is not read to its end. Nor does one whose leader epochs
-        contradict this replica's, since one of the two is truncated first.
+        A running broker's replica is left out, because it is not read to its end. So is a replica whose leader epochs
+        contradict those of this replica, because one of the two is truncated first.
         """
         mine = self.replicas[index]
         return [
@@ -86,7 +86,7 @@ class ReplicaGroup:
         ]
 
     def catch_ups(self) -> list[CatchUp]:
-        """Return each pair of a replica that is behind and one that may lead it."""
+        """Return each pair of a replica that is behind and a replica that may lead it."""
         return [
             CatchUp(
                 follower=index,
@@ -185,7 +185,7 @@ def disagreements_by_headers(group: ReplicaGroup) -> Iterator[m.Disagreement]:
 
 
 def _own_problems(replica: Replica) -> Iterator[m.Disagreement]:
-    """Yield what is wrong with one replica, whatever the others hold."""
+    """Yield the disagreements that one replica shows by itself, whatever the others hold."""
     state = replica.state
     if replica.failure:
         kind = m.UNREADABLE if replica.at_rest else m.NOT_AT_REST
@@ -251,7 +251,7 @@ def _fork_disagreement(first: Replica, second: Replica, fork: Fork) -> m.Disagre
 
 
 def _replicas_behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
-    """Yield the replicas that end before others, and those that have lost committed records that no other has."""
+    """Yield the replicas that end before others, and the replicas that lost committed records that no other has."""
     read = [replica for replica in group.replicas if not replica.failure]
     for replica in read:
         if replica.limited:
@@ -283,7 +283,7 @@ def _replicas_behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
 
 
 def _cut_by_next_start(replica: Replica, reach: int, *, gone: bool) -> m.Disagreement:
-    """Describe what the next start does to a damaged end. It is damage only if no other replica has the rest."""
+    """Describe what the next start does to a damaged end; this is damage only if no other replica has the rest."""
     cut = replica.cut_by_recovery
     text = f"the start after its unclean stop cuts the log at {cut}"
     if gone:
@@ -645,10 +645,10 @@ A_PRODUCER, A_FIRST, A_MARKER = range(3)
 
 
 def judge_transactions(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
-    """Yield what is wrong with the transactions of one replica (``mine``), compared with other replicas.
+    """Yield the disagreements on the transactions of one replica (``mine``), compared with other replicas.
 
     Args:
-        others: other replicas, each with the offset of its fork from mine; nothing at or above that offset is judged.
+        others: other replicas, each with the offset of its fork from mine; offsets from the fork on are not judged.
     """
     for other, fork in others:
         yield from _missed_markers(mine, other, min(mine.end, other.end, fork))

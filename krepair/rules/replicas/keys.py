@@ -43,7 +43,7 @@ MOST_EXAMPLES: Final = 20
 
 
 class CatchUp(Struct, frozen=True, kw_only=True):
-    """Replica that is behind, and another one that may lead it while it catches up.
+    """Replica that is behind, and another replica that may lead while the first one catches up.
 
     Attributes:
         follower: column of the replica that is behind.
@@ -62,7 +62,7 @@ class KeyFinding(Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: kind of disagreement, see ``model``.
-        broker: broker whose replica is wrong or in doubt; for ``leader-decides``, the one that is behind.
+        broker: broker whose replica is wrong or in doubt; for ``leader-decides``, the broker that is behind.
         leader: broker that does harm as leader, for ``leader-decides``; else -1.
         count: number of different keys.
         first: lowest offset of the keys' records.
@@ -100,7 +100,7 @@ class KeyTable:
 
 
 def differing(runs: Sequence[Uint64s], replicas: int) -> list[Uint64s]:
-    """Select the keys whose last record is not the same on all replicas; only these need a judgement.
+    """Select the keys whose last record differs between replicas; only these keys need a judgement.
 
     Args:
         runs: uint64[N, KEY_WORDS], the keys of each replica.
@@ -262,10 +262,10 @@ class _Judge:
         yield TOMBSTONE_MISSED, r, value & ~committed
 
     def old_after(self, catch_up: CatchUp) -> Bools:
-        """Mark the keys of which a follower that has caught up would serve an old record that its leader lacks.
+        """Mark the keys for which a follower, after it caught up, would serve an old record that its leader lacks.
 
-        A record that is committed already counts only if another replica still has a later one. If none has, the
-        follower is wrong now, whoever leads.
+        A record that is already committed counts only if another replica still has a later record of the key. If no
+        replica has one, the follower is wrong now, whoever leads.
         """
         table, has, leads = self._table, self._replicas[catch_up.follower], self._replicas[catch_up.leader]
         own, opens = table.offsets[:, catch_up.follower], table.opens[:, catch_up.follower]

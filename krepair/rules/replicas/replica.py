@@ -73,7 +73,7 @@ def find_fork(mine: History, theirs: History) -> Fork | None:
 
 
 def _find_contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tuple[int, int, int] | None:
-    """Find the first batch of this replica where the other one already has a later epoch.
+    """Find the first batch of this replica at whose offset the other replica already has a later epoch.
 
     Returns:
         (offset, epoch here, epoch there), None if there is no such batch.
