@@ -1,1 +1,1 @@
-"""The fixes: for each ``--fix``, the findings that it reports, the changes that it plans, and how these are made."""
+"""Fixes: for each ``--fix``, its findings, its planned changes, and the code that makes and verifies these changes."""

@@ -1,6 +1,7 @@
-"""Results of analyzing one partition: the facts of its logs, and a value for each fix that has examined it.
+"""Results of analyzing one partition: facts of its logs, and one value from each fix that examined the partition.
 
-Each fix, and the forecast of the next start, stores its result under a ``ResultKey`` of its own; others may read it.
+Each fix, and the forecast of the next start, stores its result under its own ``ResultKey``; other fixes may read the
+result.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ResultKey(Generic[Value]):
     """Typed key of one analysis result.
 
     Attributes:
-        name: the name of the result in messages.
+        name: name of the result in messages.
     """
 
     name: str
@@ -40,7 +41,7 @@ class LogFacts(NamedTuple):
     Attributes:
         segments: facts per segment, ascending; segments that could not be read are missing.
         txn_entries: base offset -> bytes of the segment's ``.txnindex``.
-        problem: the first log that could not be read, or transaction index that is damaged; None if all is well.
+        problem: first unreadable log or damaged transaction index; None if there is no problem.
     """
 
     segments: tuple[SegmentFacts, ...] = ()
@@ -50,7 +51,7 @@ class LogFacts(NamedTuple):
 
 @dataclass(eq=False)
 class AnalysisResults:
-    """Results of analysis steps, each under its own typed key."""
+    """Results of analysis steps, each stored under its own typed key."""
 
     _results: dict[ResultKey[object], object] = field(default_factory=dict, kw_only=True)
 
@@ -59,7 +60,7 @@ class AnalysisResults:
         self._results[cast("ResultKey[object]", key)] = value
 
     def result(self, key: ResultKey[Value]) -> Value | None:
-        """Return the result of an analysis step, or None if that step did not run here."""
+        """Return the result of an analysis step, or None if the step did not run for this partition."""
         return cast("Value | None", self._results.get(cast("ResultKey[object]", key)))
 
 
@@ -69,13 +70,13 @@ class PartitionAnalysis(AnalysisResults):
 
     Attributes:
         partition: listing of the partition's folder.
-        high_watermark: high watermark from the checkpoint, -1 if none.
-        log_start: log start offset from the checkpoint, 0 if none: records below it were deleted.
-        log: facts of its logs; None if they were not read.
-        log_after: facts of its logs after the changes proposed so far; None if those change no offsets.
-        log_end: log end offset of a plan that is carried out, where no log is read again for it; -1 if there is none.
+        high_watermark: high watermark from the checkpoint, -1 without an entry.
+        log_start: log start offset from the checkpoint, below which records were deleted; 0 without an entry.
+        log: facts of the partition's logs; None if the logs were not read.
+        log_after: facts of the logs after the changes proposed so far; None if these changes alter no offsets.
+        log_end: log end offset from the plan that is carried out, if no log is read again to find the log end; else -1.
         changes: changes proposed so far, in the order of the fixes.
-        digests: file name -> digest of 32 hex digits, of files whose bytes were read.
+        digests: digest of each file whose bytes were read, 32 hex digits, by file name.
     """
 
     partition: Partition
@@ -95,7 +96,7 @@ class PartitionAnalysis(AnalysisResults):
 
     @property
     def segments(self) -> tuple[SegmentFacts, ...]:
-        """Facts per segment as the logs are now; empty if they were not read."""
+        """Facts per segment as the logs are now; empty if the logs were not read."""
         return () if self.log is None else self.log.segments
 
     @property
@@ -110,7 +111,7 @@ def log_end_of(segments: Iterable[SegmentFacts]) -> int:
 
 
 NEXT_START: ResultKey[NextStart] = ResultKey("next start")
-"""Simulated next start, which ``krepair.fixes.next_start`` stores."""
+"""Key of the simulated next start, which ``krepair.fixes.next_start`` stores."""
 _NOT_ASKED: Final = NextStart()
 
 
@@ -120,9 +121,9 @@ def next_start_of(analysis: PartitionAnalysis) -> NextStart:
 
 
 INDEXES_RESULT: ResultKey[dict[int, InspectResult | Failed]] = ResultKey("indexes")
-"""Base offset -> result of checking its indexes, which ``krepair.fixes.index`` stores."""
+"""Key of the results of index checks by base offset, which ``krepair.fixes.index`` stores."""
 
 
 def indexes_of(analysis: PartitionAnalysis) -> Mapping[int, InspectResult | Failed]:
-    """Return base offset -> result of checking the offset and time indexes; empty if they were not checked."""
+    """Return the results of checking the offset and time indexes, by base offset; empty if none was checked."""
     return analysis.result(INDEXES_RESULT) or {}

@@ -1,4 +1,4 @@
-"""Staging and verification for ``apply`` and ``verify``: each fix of the table makes and verifies its own changes."""
+"""Staging and verification for ``apply`` and ``verify``; each fix of the table makes and verifies its own changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from krepair.plan.model import Change
 
 
 def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
-    """Build the bytes of all changes again, verified and durable; a partition's problem goes into its staging."""
+    """Rebuild, verify and sync the bytes of all changes; a partition's problem is stored in the partition's staging."""
     with work.engine.writing(work.view.path, partial(_private_folder, stagings)):
         _stage_all(work, stagings)
 
 
 def _private_folder(stagings: Sequence[Staging]) -> str:
-    """Create the work folder of the first partition in which that works; return its path, empty if there is none."""
+    """Create a work folder in the first partition that allows it; return the folder's path, empty if none allows it."""
     for staging in stagings:
         if staging.problem is None:
             with staging.taking_problems():
@@ -42,8 +42,8 @@ def _stage_all(work: Work, stagings: Sequence[Staging]) -> None:
         if staging.problem is None:
             with staging.taking_problems():
                 if staging.folder.has_private_folders():
-                    # The copy of the plan has to be durable before the first intent record: an intent without its
-                    # plan could not be undone once the plan file is lost.
+                    # The copy of the plan must be durable before the first intent record: without the copy, an intent
+                    # could not be undone after the plan file is lost.
                     work.keep_plan(staging.folder)
     able = [staging for staging in stagings if staging.problem is None]
     if work.together:
@@ -65,7 +65,7 @@ def _paths_of(stagings: Sequence[Staging]) -> list[str]:
 
 
 def _make_durable(work: Work, staging: Staging) -> None:
-    """Make the names of all small files of a partition durable with one sync, and those of a new work folder."""
+    """Make the names of a partition's small files durable with one sync, and those of a new work folder."""
     folder = staging.folder
     if staging.unsynced and not folder.is_unsynced:
         work.disk.sync_dir(staging.stage_folder)
@@ -102,13 +102,13 @@ def _make_all_durable(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def verify_all(work: Work, stagings: Sequence[Staging]) -> None:
-    """Read the new files again, by code that shares nothing with the writer; problems go into ``work``."""
+    """Read the new files again, with code that shares nothing with the writer; problems are stored in ``work``."""
     owned = _by_owner(stagings)
     read_again(work, ((part, fix.second_readings) for fix, parts in owned.items() for _, part in parts))
 
 
 def _by_owner(stagings: Sequence[Staging]) -> dict[Fix, list[tuple[Staging, Staging]]]:
-    """Return fix, in the order of the table -> (staging, the same staging with this fix's changes only)."""
+    """Return pairs (staging, the same staging with only the fix's changes) by fix, in the order of the table."""
     parts: dict[Fix, list[tuple[Staging, Staging]]] = {fix: [] for fix in FIXES}
     for staging in stagings:
         owned: dict[Fix, list[Change]] = {}

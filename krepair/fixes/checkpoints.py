@@ -49,11 +49,11 @@ _FEW = 3
 
 
 class CheckpointFacts(NamedTuple):
-    """One checkpoint file of the root, and the entries that it should have.
+    """Checkpoint file of the root, with the entries that the file should have.
 
     Attributes:
         mended: entries that the file should have.
-        left: reason why the file is not replaced, or empty.
+        left: reason for not replacing the file, or empty.
     """
 
     file: FileRef
@@ -74,7 +74,7 @@ class Checkpoints(Fix):
     of_root = True
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Compare the files with the log end offsets that the changes of earlier fixes lead to.
+        """Compare the files with the log end offsets after the changes of earlier fixes.
 
         Raises:
             UsageError: a consent does not name a missing log tail.
@@ -120,9 +120,9 @@ class Checkpoints(Fix):
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
         """Return the rebuilt bytes of a damaged file.
 
-        The plan may have been made after a clean stop whose marker is gone now. So the file is built twice: first with
-        the entries of all missing log tails, then only with those of partitions without other replicas. The digest in
-        the plan tells which of the two is right.
+        The plan may have been made after a clean stop whose clean-shutdown marker is gone now. So the file is built
+        twice: first with the entries of all missing log tails, then only with the entries of partitions without other
+        replicas. The digest in the plan shows which of the two files is right.
         """
         planned = {partition.folder: partition.changes for partition in work.plan.partitions}
         ends = log_ends(work.view, work.engine, changes=planned)
@@ -146,7 +146,7 @@ class Checkpoints(Fix):
         return RebuiltFile(data)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Stage the files; in an intact file, only the planned entries change, on top of what it contains now."""
+        """Stage the files; in an intact file, change only the planned entries of its present content."""
         super().stage(work, stagings)
         for staging in stagings:
             with staging.taking_problems():
@@ -171,13 +171,14 @@ class Checkpoints(Fix):
 def held_entries(gone: Iterable[MissingTail], accepted: Collection[str]) -> frozenset[str]:
     """Return the folders whose recovery point and high watermark must not be lowered yet.
 
-    These entries are the only evidence of a lost log tail, so they stay until a person consents to the loss.
+    These entries are the only evidence of a lost log tail, so krepair keeps the entries until a person consents to the
+    loss.
     """
     return frozenset(end.folder for end in gone if end.consent not in accepted)
 
 
 def _lines_again(staging: Staging, change: ChangeLines) -> SecondReading:
-    """Check the changed entries of a file, and compare the file with its original as long as that is kept.
+    """Check the changed entries of a file, and compare the file with its original as long as a backup exists.
 
     After a purge there is no original, and a broker may have written the other entries since.
     """
@@ -218,14 +219,14 @@ def log_ends(
     of: Sequence[Partition] | None = None,
     unread: dict[str, str] | None = None,
 ) -> dict[Key, int | None]:
-    """Return the log end offset of each partition, or None if it cannot be determined.
+    """Return the log end offset of each partition; None where the log end cannot be determined.
 
     Args:
         engine: engine that scans last segments without known facts.
-        analyses: folder -> analysis of a partition whose logs and changes are known.
-        changes: folder -> changes after which the log end is wanted.
-        of: partitions whose log end is wanted; all by default.
-        unread: receives folder -> reason why the last segment could not be read.
+        analyses: analyses of partitions whose logs and changes are known, by folder.
+        changes: changes that are assumed to be made, by folder.
+        of: partitions whose log ends are returned; all by default.
+        unread: receives the reason why a last segment could not be read, by folder.
     """
     partitions = view.partitions if of is None else of
     with_end = [part for part in partitions if part.has_an_end and part.topic != METADATA_TOPIC]
@@ -251,7 +252,7 @@ def compare_checkpoints(
     """Compare those of the four files that exist with the logs.
 
     Args:
-        ends: log end offset by partition, None if it is unknown.
+        ends: log end offset by partition, None if unknown.
         held: folders whose recovery point and high watermark are not lowered.
     """
     checkpoints = []
@@ -328,7 +329,7 @@ def checkpoint_findings(view: LogDir, checkpoints: Sequence[CheckpointFacts]) ->
 
 
 def absent_partitions(checkpoints: Sequence[CheckpointFacts]) -> dict[Key, int]:
-    """Return the partitions that are not here -> the highest offset that an entry names for each."""
+    """Return the partitions that are not in this directory, each with the highest offset of its entries."""
     absent: dict[Key, int] = {}
     for checkpoint in checkpoints:
         if not checkpoint.mended.kind.of_each:
@@ -342,7 +343,7 @@ def absent_partitions(checkpoints: Sequence[CheckpointFacts]) -> dict[Key, int]:
 
 
 def absent_text(absent: Mapping[Key, int]) -> str:
-    """Return how many partitions are absent, and the names of the first."""
+    """Return text with the number of absent partitions and the names of the first."""
     names = [f"{shown(topic)}-{number} (up to {offset})" for (topic, number), offset in absent.items()]
     more = " ..." if len(names) > _FEW else ""
     return (
@@ -351,7 +352,7 @@ def absent_text(absent: Mapping[Key, int]) -> str:
 
 
 def moved_away(checkpoints: Sequence[CheckpointFacts]) -> str:
-    """Return a warning if entries name partitions that are not here; else empty."""
+    """Return a warning if entries name partitions that are not in this directory; else empty."""
     absent = absent_partitions(checkpoints)
     if not absent:
         return ""
@@ -382,7 +383,7 @@ def _lost(mended: RepairedOffsets) -> str:
 
 
 def _change(checked: CheckpointFacts) -> ReplaceFile | ChangeLines:
-    """Return the change to a file: a damaged file is rebuilt, in an intact one only the wrong entries change."""
+    """Return the change to a file: a damaged file is rebuilt; in an intact file only the wrong entries change."""
     mended = checked.mended
     lines = () if mended.damage else changed_entries(mended.before, mended.entries)
     parts = [damage_text(mended)] if mended.damage else []

@@ -16,7 +16,10 @@ from krepair.logdir.values import PrivateFolder
 from krepair.rules.replicas.judge import ReplicaGroup
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
-"""Largest copy of a plan that is read, bytes. Larger ones take too long for evidence that others give, too."""
+"""Maximum size in bytes of a plan's copy that is read here.
+
+A larger copy takes too long for evidence that other sources give too.
+"""
 
 
 class Policies:
@@ -31,15 +34,15 @@ class Policies:
         self._plans: dict[tuple[str, str], frozenset[str]] = {}
 
     def is_said(self, topic: str, replicas: Iterable[ReadReplica]) -> bool:
-        """Return whether settings state the topic's cleanup policy, or a kept plan shows that krepair compacted it."""
+        """Return whether settings state the topic's cleanup policy, or a kept plan shows krepair's key compaction."""
         return self._settings.topic(topic).policy_is_known or any(map(self._planned, replicas))
 
     def compacts(self, topic: str, group: ReplicaGroup, replicas: Iterable[ReadReplica]) -> bool:
         """Return whether records may be missing because a later record has the same key.
 
-        The topic's settings come first. Where they are silent, a partition counts as compacted if it has a cleaner
-        checkpoint, a batch with fewer records than offsets, or a kept plan by which krepair compacted it. Missing whole
-        batches prove nothing: they may also be lost.
+        The topic's settings decide first. If these do not state a policy, a partition is considered compacted if it has
+        a cleaner checkpoint entry, a batch with fewer records than offsets, or a kept plan by which krepair compacted
+        the partition. Missing whole batches prove nothing, because such batches may also be lost.
 
         Args:
             group: replicas that are compared.

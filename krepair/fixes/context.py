@@ -1,4 +1,4 @@
-"""What every fix gets for its analysis: the log directory, settings, options, other brokers, and the engine."""
+"""Context of every fix's analysis: the log directory, settings, options, other brokers, and the engine."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from krepair.rules.evidence import Evidence
 
 DIRECTORY_ID_SINCE: Final = "3.7.0"
 TIERED_SINCE: Final = (3, 6, 0)
-"""First version with tiered storage (KIP-405)."""
+"""First Kafka version with tiered storage (KIP-405)."""
 
 
 @dataclass(frozen=True)
 class OtherDirs:
-    """The other log directories of the same broker.
+    """Other log directories of the same broker.
 
     Attributes:
-        views: the directories that were read.
+        views: listings of the directories that were read.
         unknown: reason why the list of directories is unknown, or empty.
-        unsaid: True if no option names any directory or states that there is none.
-        unread: reason why a named directory could not be read as one of this broker's, or empty.
+        unsaid: True if no option names another directory or states that there is none.
+        unread: reason why a named directory could not be read as this broker's, or empty.
     """
 
     views: tuple[LogDir, ...] = ()
@@ -47,15 +47,15 @@ class Context:
 
     Attributes:
         scratch: scratch folder for data that does not fit into memory.
-        beside_broker: True if a broker may be running; then active segments are read up to the last whole batch.
-        analyses: folder -> analysis of every partition that any analysis step asked for.
+        beside_broker: True if a broker may be running; then active segments are read up to the last complete batch.
+        analyses: analysis of every partition that an analysis step requested, by folder.
         root: results of steps that analyze the root.
-        cluster: cluster state that ``--cluster`` names, None if the option is not given.
-        sides: broker -> its log directories, for the other brokers that ``--replicas`` names.
+        cluster: cluster state from the file that ``--cluster`` names; None without the option.
+        sides: log directories of the other brokers that ``--replicas`` names, by broker id.
         own_dirs: this broker's other log directories, from ``--replicas`` or ``--config``.
-        evidence: folder -> evidence about the other replicas, for partitions whose fix needs it.
-        own_metadata: this broker's metadata logs: beside the partitions, and where ``--config`` puts them.
-        readable_by: releases that can read this broker's log directories; empty if not determined.
+        evidence: evidence about the other replicas, by folder; only for partitions whose fix needs evidence.
+        own_metadata: this broker's metadata logs, beside the partitions and in the folder that ``--config`` names.
+        readable_by: releases that can read this broker's log directories; empty if undetermined.
     """
 
     view: LogDir
@@ -74,7 +74,7 @@ class Context:
     readable_by: tuple[VersionNumber, ...] = ()
 
     def analysis(self, partition: Partition) -> PartitionAnalysis:
-        """Return the analysis of a partition; every caller gets the same object."""
+        """Return the analysis of a partition, the same object for every caller."""
         known = self.analyses.get(partition.folder)
         if known is None:
             known = PartitionAnalysis(
@@ -108,61 +108,61 @@ class Context:
 
     @property
     def links_are_files(self) -> bool:
-        """True if a second name of a file takes up another file on the log directory's file system."""
+        """True if a second link to a file takes up another file on the log directory's file system."""
         return self._volume.links_are_files
 
     @property
     def broker_id(self) -> int:
-        """Id of this broker, -1 if it is not known."""
+        """Id of this broker, -1 if unknown."""
         return id_of(self.view)
 
     @property
     def brokers(self) -> dict[int, tuple[LogDir, ...]]:
-        """Broker -> its log directories that were read, including this broker's."""
+        """Log directories that were read, by broker id, including this broker's."""
         return {**self.sides, self.broker_id: (self.view, *self.own_dirs.views)}
 
     @property
     def version(self) -> Version:
-        """Version of the broker that will start: as given, else the oldest possible one, else None."""
+        """Version of the broker that will start: as given, else the oldest possible version, else None."""
         return next_version(self.view, self.options)
 
 
 def id_of(view: LogDir) -> int:
-    """Return the id of a log directory's broker, -1 if it is not known."""
+    """Return the id of a log directory's broker, -1 if unknown."""
     text = view.broker_id
     return int(text) if text.isascii() and text.isdigit() else -1
 
 
 def place_of(view: LogDir, partition: Partition) -> Place:
-    """Return where a partition's files are, for work items."""
+    """Return the location of a partition's files, for work items."""
     return place_in(view, partition.folder)
 
 
 def place_in(view: LogDir, folder: str) -> Place:
-    """Return where a partition folder's files are, for work items; the folder need not exist."""
+    """Return the location of a partition folder's files, for work items; the folder need not exist."""
     return Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=folder)
 
 
 def log_start_left(context: Context, key: tuple[str, int], log_end: int) -> int:
-    """Return the recorded log start of a partition, 0 if none is recorded or ``--fix checkpoints`` drops it.
+    """Return the recorded log start offset of a partition; 0 without an entry, or if ``--fix checkpoints`` drops it.
 
     Args:
-        log_end: log end offset of the partition, -1 if it is not known; a log start past it is dropped.
+        log_end: log end offset of the partition, -1 if unknown; a log start offset past the log end is dropped.
     """
     recorded = context.view.log_start.offsets.get(key, 0)
     return 0 if 0 <= log_end < recorded and "checkpoints" in context.options.fixes else recorded
 
 
 def watermark_of(view: LogDir, partition: Partition) -> int:
-    """Return the high watermark recorded for a partition, -1 if none is."""
+    """Return the high watermark recorded for a partition, -1 without an entry."""
     return view.high_watermark.offsets.get(partition.key, -1)
 
 
 def next_version(view: LogDir, options: Options) -> Version:
-    """Return the version of the broker that will start: as given, else the oldest possible one, else None."""
+    """Return the version of the broker that will start: as given, else the oldest possible version, else None."""
     return version_of(options.broker_version or oldest_writer_version(view))
 
 
 def oldest_writer_version(view: LogDir) -> str:
-    """Return the oldest version that can have written the directory, or empty (KIP-858: ``directory.id``)."""
+    """Return the oldest version that can have written the directory (KIP-858: ``directory.id``), or empty."""
     return DIRECTORY_ID_SINCE if view.directory_id else ""

@@ -1,4 +1,4 @@
-"""Decides whether the log cleaner makes no progress on a partition, by its checkpoint and segments."""
+"""Decision whether the log cleaner makes no progress on a partition, by cleaner checkpoint and segments."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ STALLED_SEGMENTS: Final = 10
 NEVER_CLEANED_SEGMENTS: Final = 4
 """Number of closed segments without a cleaner checkpoint entry that proves a stalled cleaner.
 
-Such a log is dirty from start to end, so the next pass takes it with any ``min.cleanable.dirty.ratio``
-(``LogCleanerManager.grabFilthiestCompactedLog``, 2.2.1 to 4.3). With this many segments a working cleaner would have
-made a pass.
+A log without an entry is dirty from start to end, so the cleaner's next pass takes the log with any
+``min.cleanable.dirty.ratio`` (``LogCleanerManager.grabFilthiestCompactedLog``, 2.2.1 to 4.3). With this many closed
+segments a working cleaner would have made a pass.
 """
 
 
 def cleaner_is_stalled(view: LogDir, analysis: PartitionAnalysis) -> bool:
-    """Return whether many closed segments lie after the cleaner's checkpoint, or all because it has no entry."""
+    """Return whether many closed segments lie after the cleaner's checkpoint, where no entry counts as offset 0."""
     if not analysis.settings.compacts or len(analysis.partition.segments) <= STALLED_SEGMENTS:
         return False
     return len(segments_behind_the_cleaner(view, analysis)) > STALLED_SEGMENTS
 
 
 def waiting_segments(view: LogDir, analysis: PartitionAnalysis, now_ms: int) -> list[Segment]:
-    """Return the segments that a working cleaner would have compacted; none if it may be working.
+    """Return the segments that a working cleaner would have compacted; none if the cleaner may be working.
 
-    Segments too young for ``min.compaction.lag.ms`` do not count, nor those that an open transaction or the high
-    watermark keeps from any compaction.
+    Segments too young for ``min.compaction.lag.ms`` are left out, and so are segments that an open transaction or the
+    high watermark protects from any compaction.
     """
     if not analysis.settings.compacts:
         return []

@@ -64,7 +64,7 @@ class Epochs(Fix):
                 analysis.digests[LEADER_EPOCH_CHECKPOINT] = facts.digest
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return KR401, KR402 and KR411, and the checkpoint to replace."""
+        """Return findings KR401, KR402 and KR411, and the checkpoint to replace."""
         apart = analysis_apart(analysis)
         waiting = None if apart is None else apart.result(EPOCHS_RESULT)
         if waiting is not None and waiting.merged.needed and not waiting.mends:
@@ -77,7 +77,7 @@ class Epochs(Fix):
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
         facts = analyze_epochs_file(
             staging.listed
-        )  # a swap waited when the plan was made; it may be finished now
+        )  # a swap was pending when the plan was made, and may be completed now
         if facts.mends and digest_bytes(facts.merged.data) == change.digest_after:
             return RebuiltFile(facts.merged.data)
         analysis = work.analysis(staging, work.all_facts(staging))
@@ -91,7 +91,7 @@ EPOCHS = Epochs()
 
 
 def log_start_of(log_dir: LogDir, partition: Partition, segments: Sequence[SegmentFacts]) -> int:
-    """Return the checkpoint's log start offset if it lies in the log, else the first segment's base offset."""
+    """Return the checkpoint's log start offset if the offset lies in the log, else the first segment's base offset."""
     if not segments:
         return 0
     first = segments[0].base_offset
@@ -105,7 +105,7 @@ class EpochsFile(NamedTuple):
 
     Attributes:
         recorded: entries and damage of the file.
-        digest: digest of the file's bytes; empty if there is no file, or if it could not be read.
+        digest: digest of the file's bytes; empty if the file is missing or unreadable.
         wrong: reason why the file could not be read, or empty.
     """
 
@@ -135,7 +135,7 @@ def read_epochs_file(partition: Partition) -> EpochsFile:
 
 
 def analyze_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: bool = True) -> EpochFacts:
-    """Merge the file's entries with the epochs in the log, as the log will be after the changes proposed so far."""
+    """Merge the file's entries with the epochs in the log after the changes proposed so far."""
     partition, segments = analysis.partition, analysis.segments_after
     summaries = [facts.summary for facts in segments]
     file = read_epochs_file(partition)
@@ -156,16 +156,16 @@ def analyze_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: boo
         doubts=doubts,
         unsound=uncertain_offsets(segments),
     )
-    if own and not file.recorded.broker_reads:  # the file ends a start, so it is built from its own lines
+    if own and not file.recorded.broker_reads:  # this file ends a start: build it from its own entries
         own, log = "", epochs_of_log((), log_start, compacted=True)._replace(end=None)
     merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
     return EpochFacts(file.recorded, merged, file.digest, reason or own, file.wrong, log.doubted)
 
 
 def analyze_epochs_file(partition: Partition) -> EpochFacts:
-    """Return the facts that the file shows by itself, while a swap has yet to become a segment.
+    """Return the facts that the file shows by itself, while a swap is pending.
 
-    A file with which no broker starts is built from its own entries; any other one waits.
+    A file with which no broker starts is rebuilt from its own entries; any other file is repaired after the swap.
     """
     file = read_epochs_file(partition)
     merged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)._replace(end=None))
@@ -179,7 +179,7 @@ def analyze_epochs_file(partition: Partition) -> EpochFacts:
 
 
 def rule_of(facts: EpochFacts) -> str:
-    """Return KR401 for a file that is damaged, empty or missing, KR402 for one that the log contradicts."""
+    """Return KR401 for a damaged, empty or missing file, KR402 for a file that contradicts the log."""
     return "KR402" if facts.recorded.intact else "KR401"
 
 
@@ -208,7 +208,8 @@ def _findings(analysis: PartitionAnalysis, facts: EpochFacts) -> Iterator[Findin
         yield of_version(damaged, unknown=unknown)
     conflicts = [decision for decision in merged.decisions if decision.conflict]
     missing = [decision for decision in merged.decisions if recorded.intact and _added(decision)]
-    # If the recorded entries stay as they are, nothing has to be done: compaction removed the batches that prove them.
+    # If the recorded entries do not change, nothing has to be done: compaction removed the batches that prove the
+    # entries.
     if merged.needed and (conflicts or recorded.intact):
         trivial = [decision for decision in merged.decisions if decision.trivial]
         text = "; ".join(decision.text for decision in [*conflicts, *missing, *trivial][:_FEW]) or _summary(
@@ -218,7 +219,7 @@ def _findings(analysis: PartitionAnalysis, facts: EpochFacts) -> Iterator[Findin
             rule="KR402",
             partition=analysis.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
-            # A broker corrects the rest by itself when it loads the file, and followers get the same answers.
+            # A broker corrects all other differences when it loads the file, and followers get the same answers.
             severity=None if conflicts or missing else Severity.INFORMATION,
             evidence=f"{count_text(len(conflicts), 'contradiction')}, {count_text(len(missing), 'epoch')} missing: "
             f"{text}{_left(facts)}",
@@ -270,7 +271,7 @@ def _state_of(facts: EpochFacts) -> str:
 
 
 def _summary(facts: EpochFacts) -> str:
-    """Return what the new file is built from, in one line."""
+    """Return the sources of the new file, in one line."""
     merged = facts.merged
     if not merged.entries:
         return ""
@@ -292,7 +293,7 @@ def _summary(facts: EpochFacts) -> str:
 def _changes(
     analysis: PartitionAnalysis, facts: EpochFacts
 ) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """Return the checkpoint to replace, if necessary, and notes for the reviewer on its entries."""
+    """Return the checkpoint to replace, if necessary, and notes for the reviewer on the checkpoint's entries."""
     notes = tuple(f"leader epochs: {text}" for text in _notes(facts))
     if not facts.mends:
         return (), (*notes, f"its leader epochs are not changed: {facts.left}") if facts.left else notes

@@ -1,8 +1,8 @@
 """Evidence about the other replicas of a partition, for ``markers`` and ``compact``.
 
-It says which other replicas there are, and which markers and tombstones must stay for them. The plan decides, and
-``apply`` decides again by the same rules. Before any segment is swapped in, ``krepair.replicas.evidence_check``
-searches the other replicas for data that needs a removed marker.
+The evidence shows which other replicas exist, and which markers and tombstones must be kept for these replicas. The
+plan decides, and ``apply`` repeats the decision by the same rules. Before any segment is swapped in,
+``krepair.replicas.evidence_check`` searches the other replicas for data that needs a removed marker.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from krepair.rewrite.compaction.rows import RowFile
 
 _Logs = tuple[tuple[ReplicaLog, ...], tuple[int, ...]]
-"""Logs of the other replicas, and the brokers of which only the operator states that all log directories were read."""
+"""Logs of the other replicas, and the brokers for which only the operator states that all log directories were read."""
 Clusters = tuple[ClusterView | None, tuple[ClusterView, ...]]
 """State of the cluster that ``--cluster`` names, and the metadata logs of this broker."""
 
@@ -75,7 +75,7 @@ def read_clusters(options: Options, view: LogDir) -> Clusters:
 
     Raises:
         UsageError: ``--cluster`` names no file, or ``--config`` cannot be read.
-        RefusedError: the file that ``--cluster`` names is damaged, or of another cluster.
+        RefusedError: the file that ``--cluster`` names is damaged, or belongs to another cluster.
         UnreadableError: the file could not be read.
     """
     cluster = read_cluster_file(options.cluster) if options.cluster else None
@@ -95,11 +95,11 @@ def read_clusters(options: Options, view: LogDir) -> Clusters:
 
 
 def read_metadata(view: LogDir, folders: Iterable[str]) -> tuple[ClusterView, ...]:
-    """Read the metadata logs of a broker. Unreadable ones are skipped, since no option names them.
+    """Read the metadata logs of a broker; skip unreadable logs, because no option names these.
 
     Args:
-        view: the log directory; the log beside its partitions is one of them.
-        folders: other folders in which a metadata log may be.
+        view: the log directory, which may have a metadata log beside its partitions.
+        folders: other folders that may have a metadata log.
     """
     views: dict[str, ClusterView] = {}
     for folder in (f"{view.path}/{METADATA_FOLDER}", *folders):
@@ -138,13 +138,13 @@ def _searched_dirs(context: Context) -> tuple[SearchedDir, ...]:
 
 
 def evidence_of(context: Context, partition: Partition) -> Evidence:
-    """Return the evidence about the other replicas of one partition, of the strongest kind; it is determined once."""
+    """Return the strongest evidence about the other replicas of one partition; determine it only once."""
     find_evidence(context, [partition])
     return context.evidence[partition.folder]
 
 
 def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
-    """Find the evidence for many partitions, reading the logs of all their other replicas in one job."""
+    """Find the evidence for many partitions; read the logs of all their other replicas in one job."""
     unknown = [partition for partition in partitions if partition.folder not in context.evidence]
     if not unknown:
         return
@@ -173,15 +173,15 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
 
 
 def forget_logs(context: Context, partition: Partition, why: str) -> None:
-    """Replace the evidence of a partition whose other logs prove nothing: all markers and tombstones stay."""
+    """Replace the evidence of a partition whose other logs prove nothing: all markers and tombstones are kept."""
     context.analysis(partition).put(OTHERS, None)
     context.evidence[partition.folder] = Evidence(kind="none", why=why)
 
 
 def _evidence_or_logs(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
-    """Return the evidence, or the logs that must be read first.
+    """Return the evidence, or the logs that must be read to find it.
 
-    A broker does not start while it has a partition twice, and a person decides which of the two to keep.
+    A broker that has a partition twice does not start, and a person decides which of the two copies to keep.
     """
     for view in context.own_dirs.views:
         if any(other.key == partition.key for other in view.partitions):
@@ -193,8 +193,9 @@ def _evidence_or_logs(context: Context, partition: Partition, folders: Folders) 
 def _unless_moving(context: Context, partition: Partition, evidence: Evidence) -> Evidence:
     """Accept evidence without other logs only if the broker does not move the partition between its disks.
 
-    The broker would resume copying from this log to the new one. The copy may already hold a value whose tombstone
-    would be removed here, or records of a transaction whose marker would. Kafka pauses the cleaner of such a partition.
+    The broker would resume copying from this log to the new log. The copy may already hold a value whose tombstone
+    would be removed here, or records of a transaction whose marker would be removed here. Kafka pauses the cleaner for
+    such a partition.
     """
     if evidence.kind == "none":
         return evidence
@@ -217,7 +218,7 @@ def _assignment_of(context: Context, partition: Partition) -> Assignment | None:
 
 
 def _sole_replica_evidence(context: Context, partition: Partition) -> Evidence | None:
-    """Return evidence that there is no other replica, or that this claim is contradicted; None if neither."""
+    """Return evidence that no other replica exists, or that this claim is contradicted; else None."""
     options, line = context.options, _assignment_of(context, partition)
     word = next((word for word in (partition.topic, EVERY_TOPIC) if word in options.only_replica), "")
     own = _assignments_in(context.own_metadata, context.view, partition)
@@ -235,7 +236,7 @@ def _sole_replica_evidence(context: Context, partition: Partition) -> Evidence |
 
 
 def is_only_replica(context: Context, partition: Partition) -> bool:
-    """Return whether a metadata log of this broker, or a person, says that there is no other replica."""
+    """Return whether a metadata log of this broker, or a person, states that no other replica exists."""
     evidence = _sole_replica_evidence(context, partition)
     return evidence is not None and evidence.kind == "only-replica"
 
@@ -243,7 +244,7 @@ def is_only_replica(context: Context, partition: Partition) -> bool:
 def recorded_as_only_replica(
     view: LogDir, metadata: Sequence[ClusterView], only_replica: Sequence[str], folder: str
 ) -> bool:
-    """Return ``is_only_replica`` of a partition folder, by what a plan records instead of by the options."""
+    """Return ``is_only_replica`` of a partition folder, by the values in a plan instead of the options."""
     partition = next(listed for listed in view.partitions if listed.folder == folder)
     own = _assignments_in(metadata, view, partition)
     vouched_for = partition.topic in only_replica or EVERY_TOPIC in only_replica
@@ -253,12 +254,12 @@ def recorded_as_only_replica(
 def why_no_longer_only_replica(
     view: LogDir, metadata: Sequence[ClusterView], partition: Partition, *, vouched_for: bool
 ) -> str:
-    """Return why a partition may have more replicas by now, by its broker's metadata logs; empty if it has not.
+    """Return why a partition may have more replicas by now, by its broker's metadata logs; else empty.
 
     Args:
         view: the log directory as it is now.
         metadata: the metadata logs as they are now.
-        vouched_for: True if a person vouches that there is no other replica: then only a contradiction counts.
+        vouched_for: True if a person vouches that no other replica exists: then only a contradiction gives a reason.
     """
     lines = _assignments_in(metadata, view, partition)
     was = f"{partition.folder} was the only replica when the plan was made, but"
@@ -277,7 +278,7 @@ def why_no_longer_only_replica(
 def _assignments_in(
     metadata: Sequence[ClusterView], view: LogDir, partition: Partition
 ) -> list[tuple[str, Assignment]]:
-    """Return (path of a metadata log, its assignment of the partition), if it is of the same topic."""
+    """Return (path, assignment of the partition) for each metadata log that assigns the same topic."""
     topic_id = replica_state(view, partition).topic_id
     key = partition.key
     lines = ((log.path, log.partitions.get(key)) for log in metadata if not log.no_proof)
@@ -285,7 +286,7 @@ def _assignments_in(
 
 
 def _cluster_evidence(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
-    """Return evidence from what the running brokers say, or by consent."""
+    """Return evidence from the state of the running brokers, or by consent."""
     line, why = _assignment_of(context, partition), "nothing is said of other replicas"
     if context.options.replicas:
         try:
@@ -300,16 +301,17 @@ def _cluster_evidence(context: Context, partition: Partition, folders: Folders) 
 
 
 def _evidence_without_logs(context: Context, why: str) -> Evidence:
-    """Return the evidence for a partition of whose other replicas nothing is known."""
+    """Return the evidence for a partition whose other replicas are unknown."""
     if context.options.as_broker:
         return Evidence(kind="as-broker", why="--as-broker: by time alone, as a broker's cleaner would")
     return Evidence(kind="none", why=why)
 
 
 def _assigned_since(context: Context) -> str:
-    """Return a warning about an assignment that is older than the logs, or empty.
+    """Return a warning if the assignment is older than the logs; else empty.
 
-    Such an assignment cannot show a replica that was assigned since, which may hold an older record and was not read.
+    Such an assignment cannot show a replica that was assigned later; that replica may hold an older record and was not
+    read.
     """
     cluster = context.cluster
     if cluster is None:
@@ -325,7 +327,7 @@ def _assigned_since(context: Context) -> str:
 
 
 def _replica_evidence(context: Context, logs: Sequence[ReplicaLog], vouched_for: Sequence[int]) -> Evidence:
-    """Return the evidence that the logs of the other replicas were read."""
+    """Return the evidence for a partition whose other replicas were read."""
     brokers = ", ".join(str(log.broker) for log in logs) or "none"
     words = [
         f"; that these are all log directories of broker {broker} is your word" for broker in vouched_for
@@ -335,7 +337,7 @@ def _replica_evidence(context: Context, logs: Sequence[ReplicaLog], vouched_for:
 
 
 def _is_sole_replica(view: LogDir, line: Assignment) -> bool:
-    """Return whether a metadata log assigns this replica alone, and in this directory."""
+    """Return whether a metadata log assigns only this replica, and in this directory."""
     me = id_of(view)
     if list(line.replicas) != [me] or line.moving:
         return False
@@ -352,7 +354,7 @@ def _directory_of(line: Assignment, broker_id: int) -> str:
 
 
 def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | None) -> str:
-    """Return why ``--cluster`` does not show all others in sync without this broker; empty if it does."""
+    """Return why ``--cluster`` does not show all other replicas in sync without this broker; else empty."""
     assert context.cluster is not None
     if context.cluster.source != "describe":
         return f"{context.options.cluster} was not written by a running broker"
@@ -371,10 +373,10 @@ def _why_not_of_now(context: Context) -> str:
 
 
 def _last_write_ms(view: LogDir) -> int:
-    """Return when the broker last wrote its high watermarks: every 5 s, and at its stop.
+    """Return when the broker last wrote its high watermarks, which it does every 5 s and at its stop.
 
-    A log may be dated in the future, so logs do not count. Without high watermarks the latest of the other checkpoints
-    counts; -1 without any.
+    The times of logs are ignored, because they may lie in the future. Without a high-watermark file, the time of the
+    latest other checkpoint is returned; -1 without any checkpoint.
     """
     marks = view.high_watermark.file
     others = (checkpoint.file for checkpoint in (view.recovery_point, view.log_start, view.cleaner))
@@ -400,13 +402,13 @@ def with_bytes(
     tombstones: Iterable[TombstoneHorizon] = (),
     file_bytes: int = -1,
 ) -> Evidence:
-    """Return the evidence with the bytes of its three parts filled in.
+    """Return the evidence with the number of bytes of its three parts filled in.
 
     Args:
         evidence: evidence of the partition.
         decision: decision on the markers of the partition.
-        tombstones: effect of each horizon on tombstones.
-        file_bytes: bytes of the logs in the cleanable range if records go by key; -1 if none do.
+        tombstones: effect of each delete horizon on tombstones.
+        file_bytes: bytes of the logs in the cleanable range if records are removed by key; else -1.
     """
     after = {choice.name: choice.log_bytes_after for choice in decision.horizons}
     chosen = next((choice.name for choice in decision.horizons if choice.chosen), cleanable_ranges.NONE)
@@ -422,22 +424,22 @@ def with_bytes(
 
 
 def _bytes_beyond(after: Mapping[str, int], goes: Mapping[str, int], less: str, more: str) -> int:
-    """Return the bytes that one choice of the horizon removes beyond another."""
+    """Return the bytes that one delete horizon removes beyond another."""
     return max(after[less] - after[more] + goes.get(more, 0) - goes.get(less, 0), 0)
 
 
 # -- the logs of the other replicas
 
 _AT_ONCE: Final = 256
-"""Partitions whose other replicas are read in one job."""
+"""Number of partitions whose other replicas are read in one job."""
 ReplicasToRead = tuple[LogsItem, tuple[ReplicaLog, ...]]
-"""A log up to its last valid batch, and the logs of other replicas that may still need its markers."""
+"""Log up to its last valid batch, and the logs of other replicas that may still need its markers."""
 Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
-"""(broker, topic, number) -> the folders of that partition, each with its log directory."""
+"""Folders of each partition with their log directories, by (broker, topic, number)."""
 
 
 class NotKnownError(Exception):
-    """Reason why the other replicas of a partition are unknown, so that markers and tombstones must stay."""
+    """Error: the other replicas of a partition are unknown, so markers and tombstones must be kept."""
 
 
 @dataclass(frozen=True)
@@ -446,7 +448,7 @@ class OtherReplicas:
 
     Attributes:
         replicas: logs of the other replicas.
-        markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
+        markers: offsets of kept markers, int64[H], ascending; another replica has a batch of each marker's transaction.
     """
 
     replicas: tuple[ReadReplica, ...] = ()
@@ -454,7 +456,7 @@ class OtherReplicas:
 
 
 OTHERS: Final[ResultKey[OtherReplicas | None]] = ResultKey("other replicas")
-"""Result of reading the logs of a partition's other replicas."""
+"""Key of the result of reading the logs of a partition's other replicas."""
 
 
 # -- which replicas there are
@@ -463,10 +465,10 @@ OTHERS: Final[ResultKey[OtherReplicas | None]] = ResultKey("other replicas")
 def other_replicas(
     context: Context, partition: Partition, line: Assignment | None, me: int, folders: Folders
 ) -> tuple[tuple[ReplicaLog, ...], tuple[int, ...]]:
-    """Return all assigned replicas but this one, and folders that a broker is about to make replicas.
+    """Return all other assigned replicas, and folders that a broker is about to make replicas.
 
     Args:
-        line: assignment of the partition by the cluster.
+        line: assignment of the partition in the cluster state.
         me: id of this broker.
         folders: result of ``folders_of_others``.
 
@@ -474,7 +476,7 @@ def other_replicas(
         (logs of these replicas; brokers for which only a person vouches that all log directories were read).
 
     Raises:
-        NotKnownError: a replica is missing, cannot be read, or is of another topic of the same name.
+        NotKnownError: a replica is missing, is unreadable, or belongs to another topic with the same name.
     """
     if context.cluster is None:
         raise NotKnownError("--replicas without --cluster does not tell which replicas there are")
@@ -505,7 +507,8 @@ def _check_own(context: Context, mine: ReplicaState, line: Assignment, me: int) 
     """Check that this broker is assigned, and that all its log directories are known.
 
     Raises:
-        NotKnownError: one of both is not so, or the state of the cluster is of another topic of the same name.
+        NotKnownError: this broker is not assigned, a log directory is unknown, or the cluster state is of another topic
+            with the same name.
     """
     assert context.cluster is not None
     if me not in line.replicas:
@@ -518,7 +521,7 @@ def _check_own(context: Context, mine: ReplicaState, line: Assignment, me: int) 
 
 
 def _all_dirs_were_read(context: Context, broker: int) -> bool:
-    """Return whether all log directories of a broker are known to have been read; else a person vouches for it.
+    """Return whether all log directories of a broker are known to have been read; if not, a person vouches for that.
 
     Raises:
         NotKnownError: the broker is not given, a directory has no broker id, or the broker has more directories.
@@ -584,7 +587,7 @@ def listed(broker: int, view: LogDir, partition: Partition) -> ReplicaLog:
     """Return the log of another replica.
 
     Raises:
-        NotKnownError: the folder does not show what the replica will hold.
+        NotKnownError: the folder does not show the final contents of the replica.
     """
     state = replica_state(view, partition)
     wrong = why_no_evidence(partition, state)
@@ -594,7 +597,7 @@ def listed(broker: int, view: LogDir, partition: Partition) -> ReplicaLog:
 
 
 def why_no_evidence(partition: Partition, state: ReplicaState) -> str:
-    """Return why a folder does not show what its replica will hold, before its log is read; or empty."""
+    """Return why a folder does not show the final contents of its replica, before the log is read; else empty."""
     if state.damage:
         return state.damage
     if partition.leftovers or partition.special_logs:
@@ -611,10 +614,10 @@ def _check_topic_id(log: ReplicaLog, mine: ReplicaState, line: Assignment) -> No
 
 
 def _check_one_topic(states: Iterable[ReplicaState]) -> None:
-    """Check that all other replicas are of one topic, in case neither this replica nor the cluster tells the topic id.
+    """Check that all other replicas are of one topic, if neither this replica nor the cluster has the topic id.
 
     Raises:
-        NotKnownError: the replicas are of several topics of one name.
+        NotKnownError: the replicas belong to several topics with one name.
     """
     topic_ids = sorted({state.topic_id for state in states if state.topic_id})
     if len(topic_ids) > 1:
@@ -626,16 +629,16 @@ def _check_one_topic(states: Iterable[ReplicaState]) -> None:
 def planned_logs_now(
     logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState, dirs: LockedDirs
 ) -> list[ReplicaLog]:
-    """List the logs that a plan names, as they are now.
+    """Return the present state of the logs that a plan names.
 
     Args:
         logs: logs that the plan names.
         own: the log directory of the plan.
         mine: replica of this broker.
-        dirs: the log directories that hold them.
+        dirs: log directories that contain these logs.
 
     Raises:
-        StalePlanError: a log is gone or has changed, or there is one more.
+        StalePlanError: a log is gone or has changed, or another log has appeared.
     """
     views: dict[str, LogDir] = {}
     host = own.host
@@ -674,7 +677,7 @@ def read_others(
         to_read: partitions and the logs of their other replicas.
 
     Returns:
-        For each partition its other replicas, or why they are unknown.
+        The other replicas of each partition, or why these are unknown.
     """
     results: list[OtherReplicas | NotKnownError] = []
     for first in range(0, len(to_read), _AT_ONCE):
@@ -707,7 +710,7 @@ def _read_some(
 
 
 def _why_not_known(replica: ReadReplica) -> str:
-    """Return why the log of a replica does not show what the replica holds, or empty."""
+    """Return why the log of a replica does not show the replica's contents; else empty."""
     who, path, headers = f"replica {replica.log.broker}", replica.log.place.path, replica.replica.headers
     if headers.failure:
         return f"{who}: {headers.why}"
@@ -723,7 +726,7 @@ def _why_not_known(replica: ReadReplica) -> str:
 
 
 def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch: str) -> tuple[RowFile, ...]:
-    """Find the keys of the other replicas, each with its lowest offset of a record not known to be aborted there.
+    """Find the keys of the other replicas, each with the lowest offset of its records not known to be aborted there.
 
     Raises:
         NotKnownError: a log cannot be read.
@@ -766,9 +769,10 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
 
 
 def why_forked(context: Context, analysis: PartitionAnalysis, high_watermark: int) -> Skipped | None:
-    """Return why records after the offset where two histories diverge supersede nothing, or None.
+    """Return why records after the offset where two histories diverge supersede no older records, or None.
 
-    A record there may supersede an older one here. If this log is truncated there, the older one is missing here alone.
+    A record past the divergence may supersede an older record in this log. If this log is later truncated at the
+    divergence, the older record is missing only in this replica.
 
     Args:
         context: context with the logs of the other replicas.
@@ -820,14 +824,14 @@ def _compare_command(context: Context, analysis: PartitionAnalysis) -> Next:
 
 
 class Staged(NamedTuple):
-    """The logs of one partition before and after.
+    """Logs of one partition before and after a rewrite.
 
     Attributes:
         staging: staging of the partition.
         place: location of the partition.
-        others: the other replicas on which its part of the plan rests.
+        others: other replicas that the partition's part of the plan relies on.
         logs: (base offset, absolute path, bytes of valid batches) of all logs as they were, ascending.
-        results: base offset of a log that is rewritten -> absolute path of its new log.
+        results: absolute path of each new log, by the base offset of the log that it replaces.
     """
 
     staging: Staging
@@ -838,7 +842,7 @@ class Staged(NamedTuple):
 
 
 def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
-    """Prove that no removed marker ends a transaction that another replica holds; problems go to the stagings."""
+    """Prove that no removed marker ends a transaction that another replica holds; store problems in the stagings."""
     from krepair.replicas.evidence_check import (
         MissingMarkersItem,
         NeededItem,

@@ -1,4 +1,4 @@
-"""Check that the evidence on which a plan rests still holds when it is applied."""
+"""Check that the evidence for a plan still holds when the plan is applied."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from krepair.rules.evidence import OtherLog
 
 
 def check_evidence(plan: Plan) -> tuple[LogDir, dict[tuple[str, int], str]]:
-    """Check the other log directories on which a plan rests for new or changed replicas; their locks are held.
+    """Check the log directories that a plan relies on for new or changed replicas; their locks are held.
 
     Returns:
-        The log directory under the lock; and by (topic, number) why there may be another replica than when the plan was
-        made.
+        The log directory under the lock; and, by (topic, number), why a partition may have more replicas than at
+        planning time.
 
     Raises:
         StalePlanError: a directory is gone, or belongs to another broker.
@@ -32,12 +32,12 @@ def check_evidence(plan: Plan) -> tuple[LogDir, dict[tuple[str, int], str]]:
 
 
 def _replicas_moved_since(plan: Plan) -> dict[tuple[str, int], str]:
-    """Return the replicas that a broker began to move since the plan was made, in the directories searched for them.
+    """Return the replicas that a broker began to move after the plan was made, in the searched directories.
 
-    None can begin later: the log that would be copied is in a directory that apply has locked.
+    No move can begin later: the log that would be copied is in a directory that apply has locked.
 
     Returns:
-        (topic, number) -> the new folder, of the partitions that rest on evidence.
+        The new folder of each partition that relies on evidence, by (topic, number).
 
     Raises:
         StalePlanError: a directory is gone, or belongs to another broker.
@@ -62,16 +62,17 @@ def _replicas_moved_since(plan: Plan) -> dict[tuple[str, int], str]:
 
 
 def _replicas_assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
-    """Return the partitions that had one replica when the plan was made, and by their broker's metadata no longer do.
+    """Return the partitions whose only replica got company after the plan was made, by their broker's metadata.
 
-    A broker that was started since may have copied a value to a new replica; its tombstone must not be removed here.
+    A broker that was started after the plan was made may have copied a value to a new replica; the value's tombstone
+    must not be removed here.
 
     Args:
         plan: the plan that is applied.
         view: the log directory as it is now.
 
     Returns:
-        (topic, number) -> why it is not the only one.
+        The reason why the replica is no longer the only one, by (topic, number).
     """
     others = plan.policy.others
     only = {
@@ -121,7 +122,7 @@ def _folders(plan: Plan, searched: SearchedDir) -> list[FolderName]:
 
 
 def dirs_rested_on(plan: Plan) -> list[str]:
-    """Return the log directories of other brokers on whose logs a plan rests."""
+    """Return the log directories of other brokers whose logs are evidence for a plan."""
     logs = [log for part in plan.partitions if part.changes for log in _logs(part)]
     return sorted({log.log_dir for log in logs} - {plan.log_dir})
 

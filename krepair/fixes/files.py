@@ -20,12 +20,11 @@ from krepair.plan.model import KeepOriginal, ReplaceFile
 from krepair.rules.snapshots import SnapshotFile
 
 RECOVERED: Final = "KR801"
-"""The rule of the changes that make a partition ready for a start that reads nothing of it: ``--fix recovery`` makes
-their bytes, whatever the file."""
+"""Rule of changes that prepare a partition for a start that reads no log; ``--fix recovery`` builds the bytes."""
 
 
 def removed(folder: str, file: FileRef | SnapshotFile, rule: str, reason: str) -> ReplaceFile:
-    """Return the change that removes a file; a backup is kept until purge.
+    """Return the change that removes a file, whose backup is kept until purge.
 
     Args:
         folder: folder of the partition; ``.`` for the root.
@@ -37,7 +36,7 @@ def removed(folder: str, file: FileRef | SnapshotFile, rule: str, reason: str) -
 def rebuild_change(
     folder: str, name: str, before: FileRef | SnapshotFile | None, data: bytes, rule: str, reason: str
 ) -> ReplaceFile:
-    """Return the change that gives a file new bytes; ``before`` is None if the file does not exist yet."""
+    """Return the change that replaces a file's bytes; ``before`` is None for a file that does not exist yet."""
     size = -1 if before is None else before.size
     return replaced(folder, name, "regenerate", rule, size, len(data), digest_bytes(data), reason)
 
@@ -52,7 +51,7 @@ def replaced(
     digest_after: str,
     reason: str,
 ) -> ReplaceFile:
-    """Return the change of one small file, see ``ReplaceFile``."""
+    """Return the change to one small file, see ``ReplaceFile``."""
     return ReplaceFile(
         change_id=f"{folder}/{name}",
         name=name,
@@ -94,11 +93,11 @@ class RebuiltFile(NamedTuple):
 
 
 def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: RebuiltFile) -> None:
-    """Stage a file whose bytes were rebuilt, right before it is swapped in.
+    """Stage a file whose bytes were rebuilt, right before the file is swapped in.
 
     Raises:
-        StalePlanError: the bytes are not those of the plan.
-        VerifyFailedError: a broker would not read the bytes as they were written.
+        StalePlanError: the bytes differ from the plan's digest.
+        VerifyFailedError: a broker would decode the bytes to different values.
         OSError: the file could not be written.
     """
     path, data = staging.folder.at(change.name), made.data
@@ -117,7 +116,7 @@ def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: Rebuilt
 def file_it_is_like(folder: PartitionFolder, partition: Partition, name: str) -> str:
     """Return the file whose owner, mode and times a new file takes over.
 
-    That is the original, else the log of the same segment, else the last log.
+    The result is the original, else the log of the same segment, else the last log.
     """
     for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):
         if folder.tree.is_there(path):
@@ -128,7 +127,7 @@ def file_it_is_like(folder: PartitionFolder, partition: Partition, name: str) ->
 
 
 def wrong_form(name: str, data: bytes) -> str:
-    """Return how a small file changes when it is decoded and encoded again; empty if it does not.
+    """Describe how a small file changes when it is decoded and encoded again; empty if nothing changes.
 
     Args:
         name: name of a leader epoch checkpoint, a producer snapshot, an index, or an offset checkpoint of the root.
@@ -147,7 +146,7 @@ def wrong_form(name: str, data: bytes) -> str:
 
 
 def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> str:
-    """Return how a replaced file differs from the plan's digest or from a broker's form; empty if it does not."""
+    """Describe how a replaced file differs from the plan's digest or a broker's form; empty if it does not differ."""
     try:
         data = read_whole(path, change.size_after + 1, tree)
     except OSError as error:

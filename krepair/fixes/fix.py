@@ -1,8 +1,7 @@
 """Base class of a fix: findings, proposed changes, staging at ``apply`` and verification.
 
-A fix is one module beside this one and one line in ``krepair.fixes.table``. It does not decide how much space a
-change takes, or how a change is reviewed, committed and undone: see ``krepair.plan.changes`` and
-``krepair.commit``.
+A fix is one module or package in this folder and one line in ``krepair.fixes.table``. Space, review, commit and undo of
+a change are not the fix's work: see ``krepair.plan.changes`` and ``krepair.commit``.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ class Proposal(NamedTuple):
         findings: findings, evaluated lazily.
         changes: changes in the order in which they are carried out.
         notes: notes for the reviewer of the plan.
-        left: reason for skipping the partition; None if the fix does not skip it.
-        left_note: note that says so, where another fix changes the partition.
-        log_end: log end offset as this fix knows it; 0 if it does not.
+        left: reason for skipping the partition; None if the fix does not skip the partition.
+        left_note: note with that reason, for a partition that another fix changes.
+        log_end: log end offset that this fix has determined; 0 if unknown.
         raises_point: True if the partition's recovery point in the root advances.
-        compacted: decision on its markers and keys, None if there is none.
+        compacted: decision on the partition's markers and keys, or None.
     """
 
     findings: Iterable[Finding] = ()
@@ -85,13 +84,13 @@ class Fix(ABC):
         modes: modes that may follow ``=``, the default first; empty if the fix has no modes.
         after: names of the fixes whose changes this fix builds on.
         reads_logs: True if ``plan`` reads every batch of the logs for this fix.
-        work: kind of work on logs that the fix reads whole; its cost decides on the engine.
-        previews: True if ``plan --preview`` may run the fix beside a running broker: it decides from closed
-            segments, and reads logs through ``krepair.fixes.logs``.
+        work: kind of work on logs that the fix reads completely; the cost of this work decides on the engine.
+        previews: True if ``plan --preview`` may run the fix beside a running broker, because the fix decides from
+            closed segments and reads logs through ``krepair.fixes.logs``.
         asks_others: True if the decisions depend on the logs of other replicas.
-        takes: partitions that the fix takes where none is named, in words for a plan without partitions; empty if
-            all.
-        of_root: True if the fix changes only files of the root, and analyzes no partition.
+        takes: description of the partitions that the fix takes if none is named, for a plan without partitions; empty
+            for all.
+        of_root: True if the fix changes only files of the root and analyzes no partition.
     """
 
     name: ClassVar[str]
@@ -105,9 +104,9 @@ class Fix(ABC):
     work: ClassVar[WorkKind] = WorkKind.READ
 
     def mode(self, words: Collection[str]) -> str:
-        """Return the mode that was asked for, or the default mode.
+        """Return the requested mode, or the default mode.
 
-        The result means something only if ``is_asked``. It is empty for a fix without modes.
+        The result is meaningful only if ``is_asked`` returns True, and empty for a fix without modes.
         """
         typed = next((word.partition("=")[2] for word in words if word.partition("=")[0] == self.name), "")
         return typed or (self.modes[0] if self.modes else "")
@@ -121,14 +120,14 @@ class Fix(ABC):
         return RULES[finding.rule].fix == self.name
 
     def best_mode(self, analyses: Sequence[PartitionAnalysis]) -> str:
-        """Return what ``check`` advises to type for the fix; empty if it would have nothing to do."""
+        """Return the ``--fix`` word that ``check`` recommends; empty if the fix would have nothing to do."""
         return self.name
 
     def check_options(self, options: Options) -> None:
-        """Refuse a consent for this fix if the fix itself is not asked for.
+        """Refuse a consent for this fix if the fix itself was not requested.
 
         Raises:
-            UsageError: there is such a consent.
+            UsageError: a consent needs this fix.
         """
         mine = consents_of(self.name, options.accepted_losses)
         if mine and not self.is_asked(options.fixes):
@@ -140,21 +139,21 @@ class Fix(ABC):
             )
 
     def wants(self, context: Context, partition: Partition) -> bool:
-        """Return whether ``plan`` should look at a partition that the command line lets in."""
+        """Return whether ``plan`` should analyze a partition that the command line selects."""
         return True
 
     def reads_whole(self, partition: Partition, mode: str) -> bool:
-        """Return whether ``plan`` has to read a partition's logs whole for the fix; the engine is chosen by that."""
+        """Return whether ``plan`` must read a partition's logs completely for the fix; this decides on the engine."""
         return self.reads_logs and bool(partition.segments)
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:  # noqa: B027
-        """Read what ``propose`` needs to know of partitions, in as few jobs as possible; store it in their analyses."""
+        """Read what ``propose`` needs about partitions, in as few jobs as possible; store it in the analyses."""
 
     @abstractmethod
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return findings and changes for one partition, without reading its logs.
 
-        ``analysis.changes`` are those of the fixes before.
+        ``analysis.changes`` has the changes of earlier fixes.
         """
 
     def propose_root(self, context: Context) -> RootProposal:
@@ -168,8 +167,8 @@ class Fix(ABC):
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Build the bytes of the changes again, stage and sync them.
 
-        The default handles small files; a removal only needs the folder for its backup. A failure becomes the
-        ``problem`` of the partition's staging, and stops no other partition.
+        The default implementation handles small files; a removal needs only the folder for the backup. A failure
+        becomes the ``problem`` of the partition's staging and stops no other partition.
         """
         for staging in stagings:
             with staging.taking_problems():
@@ -179,9 +178,9 @@ class Fix(ABC):
                         stage_again(work, staging, change, self.bytes_of(work, staging, change))
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Yield what is read again to verify applied changes.
+        """Yield the readings that verify applied changes.
 
-        The default compares small files with the plan and with the form that a broker writes.
+        The default implementation compares small files with the plan and with the form that a broker writes.
         """
         for change in staging.changes:
             assert isinstance(change, ReplaceFile)
@@ -192,7 +191,7 @@ class Fix(ABC):
 
 
 def partitions_to_analyze(analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> list[PartitionAnalysis]:
-    """Return the partitions to look at: ``check`` takes all, ``plan`` skips some and analyzes waiting ones apart."""
+    """Return the partitions to analyze: all for ``check``; ``plan`` skips some, and takes waiting ones apart."""
     if purpose == "check":
         return list(analyses)
     touched = [analysis for analysis in analyses if not why_untouched(analysis.partition, analysis.settings)]
@@ -200,7 +199,7 @@ def partitions_to_analyze(analyses: Sequence[PartitionAnalysis], purpose: Purpos
 
 
 def skipped_for_leftovers(analysis: PartitionAnalysis, repairs: str) -> Proposal:
-    """Return the skipped result of a partition that needs a repair once its leftovers are gone.
+    """Return the proposal that skips a partition, which needs a repair after its leftovers are gone.
 
     Args:
         repairs: files that would be repaired, such as ``indexes``.
@@ -210,5 +209,5 @@ def skipped_for_leftovers(analysis: PartitionAnalysis, repairs: str) -> Proposal
 
 
 def named_or_all(view: LogDir, options: Options) -> list[Partition]:
-    """Return the partitions that the command line lets in."""
+    """Return the partitions that the command line selects."""
     return [partition for partition in view.partitions if options.wants(partition.topic, partition.number)]

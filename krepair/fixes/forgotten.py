@@ -1,10 +1,11 @@
-"""Finds stale open transactions: those that a producer snapshot has open although they have ended (KR505).
+"""Search for stale open transactions, which are open in a producer snapshot although they have ended (KR505).
 
-A cleaner removes data only below the last stable offset, so only of transactions that have ended, and it removes the
-marker after the data. A snapshot from before the marker still has the transaction open. If the log begins at or below
-the transaction's first offset, but has no batch of the producer from there on, the transaction is stale. Any batch of
-the producer rules that out, even a data batch without records; only a control batch without its record proves nothing.
-A missing segment also rules it out, since a cleaner never removes whole segments.
+A cleaner removes data only below the last stable offset, therefore only data of transactions that have ended, and
+removes the marker after the data. In a snapshot from before the marker the transaction is still open. If the log begins
+at or below the transaction's first offset, but has no batch of the producer from there on, the transaction is stale.
+Any batch of the producer rules out a stale transaction, even a data batch without records; only a control batch without
+its record proves nothing. A missing segment also rules out a stale transaction, because a cleaner never removes whole
+segments.
 
 Source: ``Cleaner.checkBatchRetention``, ``CleanedTransactionMetadata``, ``LogCleanerManager.cleanableOffsets`` (2.2.1,
 3.9.2).
@@ -25,7 +26,7 @@ from krepair.rules.model import SegmentFacts
 
 
 class Open(NamedTuple):
-    """Transaction that a producer snapshot has open."""
+    """Transaction that is open in a producer snapshot."""
 
     producer_id: int
     first_offset: int
@@ -38,7 +39,7 @@ class _LogShows(Enum):
 
 
 class ScanFrom(NamedTuple):
-    """Part of a segment to scan: from an offset on, or all of it if the offset is not above its base offset."""
+    """Part of a segment to scan: from an offset on, or the whole segment if the offset is not above the base offset."""
 
     base_offset: int
     from_offset: int
@@ -48,10 +49,10 @@ class OpenTransactions:
     """Search for the batches of open transactions of one partition's snapshots, segment by segment.
 
     Args:
-        bases: base offsets of its segments, ascending.
+        bases: base offsets of the partition's segments, ascending.
         known: facts of whole segments, by base offset.
         is_readable: function that returns whether the facts of a segment cover all its batches.
-        gaps: reasons for offsets that no segment has; a missing segment may hold a batch of the transaction.
+        gaps: reasons for missing offsets; a missing segment may hold a batch of the transaction.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class OpenTransactions:
         self.forgotten: set[Open] = set()
 
     def ask(self, transaction: Open) -> None:
-        """Add a transaction, which must not begin below the log."""
+        """Add a transaction, which must not begin below the log's first offset."""
         self._pending[transaction] = self._first(transaction)
 
     def take(self, part: ScanFrom, facts: SegmentFacts | None) -> None:
-        """Take the result of a scan; None if it failed, which leaves the transactions that need it undecided."""
+        """Take the result of a scan; None for a failed scan, which leaves the transactions there undecided."""
         if facts is None:
             number = self._bases.index(part.base_offset)
             self._pending = {transaction: at for transaction, at in self._pending.items() if at != number}
@@ -114,7 +115,7 @@ class OpenTransactions:
         return None
 
     def _misses_a_segment(self, transaction: Open) -> bool:
-        """Return whether a segment that began at or above the first offset, or held it, is missing."""
+        """Return whether a segment is missing that held the transaction's first offset or began above that offset."""
         ends = {part.base_offset: facts.end_offset for part, facts in self._facts.items()}
         gap = first_missing(
             self._gaps, ((base, ends[base]) for base in self._bases[self._first(transaction) :])
@@ -122,7 +123,7 @@ class OpenTransactions:
         return gap is not None
 
     def _first(self, transaction: Open) -> int:
-        """Return the number of the segment in which a transaction begins."""
+        """Return the index of the segment in which a transaction begins."""
         return bisect_right(self._bases, transaction.first_offset) - 1
 
 

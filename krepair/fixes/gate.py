@@ -1,14 +1,14 @@
-"""Check for every fix that the logs which it relies on are sound; otherwise skip the part that depends on them.
+"""Check for every fix that the logs which the fix relies on are sound; if not, skip what depends on these logs.
 
-These parts must be sound, by fix:
+These parts of a log must be sound for each fix:
 
-* ``epochs``: the offsets of the batches from which an entry is derived. A file that makes a start fail is rebuilt from
-  its own entries.
-* ``index``, for a ``.txnindex``: the log from the first offset of each transaction whose entry changes to its marker.
-* ``snapshots``, for a stale open transaction: no segment is missing from its first offset on.
-* ``markers`` and ``compact``: every batch below the log end that the start finds, and no segment is missing there.
+* ``epochs``: the offsets of the batches from which an entry is derived. A file with which no broker starts is rebuilt
+  from its own entries. * ``index``, for a ``.txnindex``: the log between the first offset and the marker of each
+  transaction whose entry changes. * ``snapshots``, for a stale open transaction: no segment is missing from the
+  transaction's first offset on. * ``markers`` and ``compact``: every batch below the log end offset that the start
+  finds, without a missing segment.
 
-Damage elsewhere does not matter. A reason names the fix that has to come first, or what a person can do.
+Damage elsewhere does not matter. A reason names the fix that must come first, or what a person can do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Unsound(NamedTuple):
     Attributes:
         first: first offset of the range.
         last: last offset of the range.
-        why: fault of the log there, and the fix that comes first.
+        why: fault of the log in this range, and the fix that must come first.
     """
 
     first: int
@@ -48,7 +48,7 @@ class Unsound(NamedTuple):
 
 
 def unsound_ranges(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, list[Unsound]]:
-    """Read logs, and return folder -> ranges in which the log is damaged, overlaps, or could not be read."""
+    """Read logs; return the ranges in which a log is damaged, overlaps, or could not be read, by folder."""
     read_logs(context, analyses)
     map_damaged_logs(context, analyses)
     return {analysis.partition.folder: list(_unsound(context.view, analysis)) for analysis in analyses}
@@ -92,7 +92,7 @@ def _unsound(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Unsound]:
 def uncertain_offsets(segments: Sequence[SegmentFacts]) -> tuple[tuple[int, int], ...]:
     """Return (first, last) of the ranges in which batches contradict each other's offsets.
 
-    Such a range is shared by two segments, or is a segment in which offsets go back or that cannot hold an offset.
+    Such a range is shared by two segments, or is a segment whose offsets do not ascend or do not fit the segment.
     """
     ends = [facts.base_offset for facts in segments[1:]] + [INT64_MAX]
     inside = (
@@ -108,17 +108,18 @@ def _overlaps(segments: Sequence[SegmentFacts]) -> Iterator[tuple[SegmentFacts, 
 
 
 def why_unsound(ranges: Sequence[Unsound], first: int, last: int) -> str:
-    """Return why the log proves nothing for some of these offsets, or empty."""
+    """Return why the log proves nothing for some of these offsets; empty if the log is sound for all of them."""
     return next((unsound.why for unsound in ranges if unsound.first <= last and first <= unsound.last), "")
 
 
 def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], settings: TopicSettings) -> Gaps:
-    """Return the reasons for offsets that no segment of a partition has, or will have after changes."""
+    """Return the reasons for offsets that are missing from a partition's segments, now or after changes."""
     orphans = (parse_file_name(file.name).base_offset for file in partition.orphan_indexes)
     log_start = view.log_start.offsets.get(partition.key, 0)
     has_line = partition.key in view.cleaner.offsets
     return Gaps(
-        # The cleaner's entry counts only if the policy is unknown: a topic that is not compacted may have an old entry.
+        # Use the cleaner's checkpoint entry only if the policy is unknown: a topic that is not compacted may have an
+        # old entry.
         compacts=settings.compacts or (has_line and not settings.policy_is_known),
         cleaned=view.cleaner.offsets.get(partition.key, log_start),
         orphans=tuple(sorted({base for base in orphans if base is not None})),
@@ -129,8 +130,8 @@ def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], setti
 def missing_segment(view: LogDir, analysis: PartitionAnalysis) -> Skipped | None:
     """Return why a log with a missing segment is not compacted, or None.
 
-    Missing offsets prove a missing segment only above the cleaner's checkpoint. Without an entry there, the cleaner may
-    have removed them all.
+    Missing offsets prove a missing segment only above the cleaner's checkpoint. Without a checkpoint entry, the cleaner
+    may have removed all missing offsets.
     """
     gaps = _gaps_by_line(view, analysis, ())
     whole = [facts for facts in analysis.segments if facts.summary.is_whole or facts is analysis.segments[-1]]
@@ -143,13 +144,13 @@ def missing_segment(view: LogDir, analysis: PartitionAnalysis) -> Skipped | None
 def missing_in_range(
     view: LogDir, analysis: PartitionAnalysis, segments: Sequence[SegmentFacts], changes: Sequence[Change]
 ) -> Skipped | None:
-    """Return why segments with a missing one between them are not recovered, or None.
+    """Return why segments are not recovered if a segment between them is missing, or None.
 
-    A recovery skips the gap, and forgets the producers and transactions of the missing segment. The segment may still
-    be brought back, so the broker's own start may do that, but no plan.
+    A recovery skips the gap and loses the producers and transactions of the missing segment. A person may still restore
+    that segment. So only the broker's own start may recover across the gap, never a plan.
 
     Args:
-        segments: segments that a start recovers, as they will be after the changes, ascending.
+        segments: segments that a start recovers after the changes, ascending.
     """
     gaps, end = _gaps_by_line(view, analysis, changes), segments[-1].end_offset
     gaps = gaps._replace(orphans=tuple(base for base in gaps.orphans if base < end))
@@ -160,7 +161,7 @@ def missing_in_range(
 
 
 def _gaps_by_line(view: LogDir, analysis: PartitionAnalysis, changes: Iterable[Change]) -> Gaps:
-    """Return the reasons for missing offsets; without a cleaner checkpoint entry, the cleaner may explain them all."""
+    """Return the reasons for missing offsets; without a cleaner checkpoint entry the cleaner may explain every gap."""
     gaps = gaps_of(view, analysis.partition, changes, analysis.settings)
     return gaps if analysis.partition.key in view.cleaner.offsets else gaps._replace(cleaned=INT64_MAX)
 
@@ -171,10 +172,10 @@ def _missing(first: int, end: int, effect: str) -> Skipped:
 
 
 def why_not_to_end(analysis: PartitionAnalysis, log_end: int, options: Options) -> Skipped | None:
-    """Return why a log must not be rewritten whose decisions assume a certain log end, or None.
+    """Return why a log must not be rewritten by decisions that assume a certain log end offset, or None.
 
-    If the start uses a lower log end, it cuts markers and records on which the decisions rest: a record removed for the
-    sake of a later one would be lost.
+    If the start uses a lower log end offset, the broker truncates markers and records on which the decisions rely: a
+    record that was removed in favour of a truncated record would be lost.
 
     Args:
         analysis: analysis of the partition, with the simulated start after all changes of the plan.

@@ -1,4 +1,4 @@
-"""Fix ``leftovers``: finds files that an interrupted broker left in partition folders; completes or removes them."""
+"""Fix ``leftovers``: complete or remove the files that an interrupted broker left in partition folders."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 
 class SwapFacts(NamedTuple):
-    """One pending swap that was read whole.
+    """Pending swap that was read completely.
 
     Attributes:
         pending: contents of the swap.
-        makes: the indexes that a recovery would build for it.
+        makes: indexes that a recovery would build for the swap.
     """
 
     pending: PendingSwap
@@ -67,16 +67,16 @@ class SwapFacts(NamedTuple):
 
 
 class LeftoverFacts(NamedTuple):
-    """Leftovers of one partition, and the decisions on them.
+    """Leftovers of one partition, with all decisions on these files.
 
     Attributes:
         swaps: decision on the partition's swaps.
-        makes: base offset of a swap -> indexes to build for it.
+        makes: indexes to build for each swap, by base offset.
         removals: files to remove, in the order of removal.
-        left: reason for doing nothing in this partition, or empty.
+        left: reason for skipping this partition, or empty.
         damaged: base offsets of live segments that are damaged before their ends.
         renames: index swaps without a log swap that replace a missing or a wrong index.
-        copies: file name of a deleted segment that stays, although the next start deletes it -> reason.
+        copies: reason for keeping a ``.deleted`` file that the next start would delete, by file name.
     """
 
     swaps: SwapDecision = SwapDecision()
@@ -103,18 +103,20 @@ class IndexSwaps(NamedTuple):
 LEFTOVERS_RESULT: ResultKey[LeftoverFacts] = ResultKey("leftovers")
 RULE = "KR601"
 _COMPARE: Final = Next.of("compare", "ID=LOGDIR", "ID=FACTS")
-"""Command for swaps on which this replica alone proves nothing."""
+"""Command for swaps that this replica alone cannot judge."""
 
 _FIRST: Final = frozenset({"deleted", "void swap", "cleaned"})
-"""Kinds of files that are removed before swaps are finished. A void swap goes before the ``.cleaned`` that makes it
-void: without the ``.cleaned``, a start in between would complete the swap over the segments.
+"""Kinds of files that are removed before swaps are completed.
+
+A void swap is removed before the ``.cleaned`` that makes it void: without the ``.cleaned``, a start in between would
+complete the swap and delete the segments.
 """
 
 SWAPS: Final = Kind("finished swaps", "every batch, and its indexes", is_log=True)
 
 
 class Leftovers(Fix):
-    """Fix ``leftovers``, which finishes swaps where that is safe, and removes files that a start would delete."""
+    """Fix ``leftovers``, which completes swaps if that is safe, and removes files that a start would delete."""
 
     name = "leftovers"
 
@@ -127,7 +129,7 @@ class Leftovers(Fix):
         return bool(log_swaps(partition))
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Read each swap whole, and decide on all leftovers.
+        """Read each swap completely, and decide on all leftovers.
 
         Segments that were not read before are scanned, in partitions with a ``.log.swap`` or with a ``.log.deleted``
         after the last segment.
@@ -157,7 +159,7 @@ class Leftovers(Fix):
             analysis.put(LEFTOVERS_RESULT, _see(analysis, swaps, indexes, context.version))
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return KR601, the swaps to finish and the files to remove."""
+        """Return findings KR601, the swaps to complete, and the files to remove."""
         findings, facts = leftover_findings(analysis), analysis.result(LEFTOVERS_RESULT)
         if facts is None:
             return Proposal(findings)
@@ -168,8 +170,8 @@ class Leftovers(Fix):
                 findings, notes=notes, left=Skipped("leftovers", facts.left, _COMPARE, damaged=True)
             )
         folder = analysis.partition.folder
-        # Finishing a swap, and its undo, use the names .deleted and .cleaned of the segments that it replaces. Files of
-        # a killed broker with these names are removed first, so undo restores them last.
+        # Completing a swap, and its undo, use the .deleted and .cleaned names of the replaced segments. A killed
+        # broker's files with these names are removed first, so undo restores them last.
         before, behind = (
             [
                 removed(folder, each.file, RULE, each.why)
@@ -192,7 +194,7 @@ class Leftovers(Fix):
         )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Stage the rebuilt indexes of swaps; a removal needs no staged file."""
+        """Stage the rebuilt indexes of swaps; a removal has no staged file."""
         from krepair.rewrite.swaps import StageSwapItem, stage_swap
 
         super().stage(work, stagings)
@@ -219,8 +221,8 @@ class Leftovers(Fix):
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Yield the checks of applied changes.
 
-        The log and the indexes of a finished swap are read whole. A removed file must be absent, and present in the
-        backup.
+        The log and the indexes of a completed swap are read completely. A removed file must be absent from the folder
+        and present in the backup.
         """
         from krepair.rewrite.swaps import VerifySwapItem, verify_swap
 
@@ -285,7 +287,7 @@ def _live(analysis: PartitionAnalysis) -> list[LiveSegment]:
 
 
 def log_swaps(partition: Partition) -> list[Leftover]:
-    """Return a partition's ``.log.swap`` files with names as a broker writes them, ascending."""
+    """Return a partition's ``.log.swap`` files whose names a broker can have written, ascending."""
     swaps = [
         leftover
         for leftover in partition.leftovers
@@ -313,7 +315,7 @@ def _item(place: Place, partition: Partition, swap: Leftover, interval_bytes: in
 
 
 def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SwapFacts]]:
-    """Return partition folder -> contents of its swaps, in the order of the items; each swap is read whole."""
+    """Read swaps completely; return their contents by partition folder, in the order of the items."""
     if not items:
         return {}
     from krepair.rewrite.swaps import inspect_swap
@@ -357,7 +359,7 @@ _IndexSwap = tuple[PartitionAnalysis, Segment, Leftover, str]
 
 
 def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, IndexSwaps]:
-    """Return partition folder -> decision on its index swaps, which only a reading of their logs can prove right."""
+    """Return the decisions on index swaps by partition folder; only a reading of the logs proves a swap correct."""
     work = [
         (analysis, *index_swap) for analysis in analyses for index_swap in _index_swaps(analysis.partition)
     ]
@@ -387,7 +389,7 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
         known = by_folder.get(analysis.partition.folder, IndexSwaps())
         by_folder[analysis.partition.folder] = IndexSwaps((*known.renames, *renames), known.left or reason)
 
-    # Results come in any order, and the plan must not depend on it.
+    # Results arrive in any order, and the plan must not depend on that order.
     of_swaps = dict(context.engine.map(inspect_with_swaps, [item_of(each, (each[3],)) for each in work]))
     for number, index_swap in enumerate(work):
         result, (analysis, segment, swap, suffix) = of_swaps[number], index_swap
@@ -396,7 +398,7 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
         note(analysis, (swap.file,) if is_missing and not reason else (), reason)
         if not is_missing and not reason and not _has_problem(result.inspect, suffix):
             right_beside_another.append(index_swap)
-    # A start since 3.0 renames a right swap over the index that is there: where that one is wrong, so does the fix.
+    # A start from 3.0 on renames a correct swap over the present index; the fix does the same if that index is wrong.
     items = [item_of(each, ()) for each in right_beside_another]
     of_indexes = dict(context.engine.map(inspect_with_swaps, items))
     for number, (analysis, _, swap, suffix) in enumerate(right_beside_another):
@@ -411,7 +413,7 @@ def _has_problem(inspected: InspectResult | Failed, suffix: str) -> bool:
 
 
 def _why_index_swap_stays(result: InspectSwapResult, name: str, suffix: str, *, is_missing: bool) -> str:
-    """Return why an index swap without its log is neither renamed nor removed, or empty."""
+    """Return why an index swap without a ``.log.swap`` is neither renamed nor removed, or empty."""
     scanned, inspected = result.scan, result.inspect
     later = "a broker of 3.0 or later renames it at its start: start one, or move it out of the folder"
     if isinstance(scanned, Failed) or isinstance(inspected, Failed) or not scanned.summary.is_whole:
@@ -426,7 +428,7 @@ def _why_index_swap_stays(result: InspectSwapResult, name: str, suffix: str, *, 
 
 
 def _renamed(partition: Partition, swap: FileRef) -> ReplaceFile:
-    """Return the change that makes a swap the index; the swap itself is removed after it.
+    """Return the change that makes a swap the index; another change then removes the swap.
 
     Raises:
         OSError: the swap could not be read.
@@ -444,7 +446,7 @@ def _cleaned_bases(partition: Partition) -> list[int]:
 
 
 def _why_left_alone(partition: Partition) -> str:
-    """Return why the files of a folder forbid every decision on its leftovers, or empty."""
+    """Return why no decision on a folder's leftovers is possible, or empty."""
     return (
         half_done(partition)
         or no_brokers_name(partition.leftovers, partition.specials)
@@ -466,11 +468,12 @@ def _deleted_behind(analysis: PartitionAnalysis) -> list[Leftover]:
 
 
 def _only_copies(analysis: PartitionAnalysis, decision: SwapDecision) -> dict[str, str]:
-    """Return name -> reason of each file that a start deletes, but that may hold the only copy of records.
+    """Return the reason for keeping each file that a start deletes but that may hold the only copy of records, by name.
 
-    Retention deletes segments below the log start, a cleaner those that it has rewritten. A follower that truncates
-    deletes after its log end, but never a committed record. So committed records in such a file were cut by a start,
-    and may exist nowhere else.
+    Retention deletes segments below the log start offset, and a cleaner deletes segments that it has rewritten. A
+    follower that truncates its log deletes segments past the new log end, but never committed records. So if a
+    ``.log.deleted`` after the log end has committed records, a start truncated these records, and no other copy may
+    exist.
     """
     swapped = (completion.swap.end_offset for completion in decision.completions)
     end = max((log_end_of(analysis.segments), *swapped))
@@ -483,7 +486,7 @@ def _only_copies(analysis: PartitionAnalysis, decision: SwapDecision) -> dict[st
 
 
 def _txn_swap_alone(partition: Partition) -> str:
-    """Return why a ``.txnindex.swap`` without its log stays: it may be the only list of its aborted transactions."""
+    """Return why a lone ``.txnindex.swap`` is kept: no other file may list its aborted transactions; or empty."""
     logs = {swap.base_offset for swap in log_swaps(partition)}
     segments = {segment.base_offset: segment for segment in partition.segments}
     lowest = min(_cleaned_bases(partition), default=None)
@@ -556,7 +559,7 @@ def _stem_base(name: str) -> int:
 
 
 def leftover_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
-    """Yield a finding for each leftover of one partition, with what the next start does with it."""
+    """Yield a finding for each leftover of one partition, with the effect of the next start on this file."""
     for leftover in analysis.partition.leftovers:
         if leftover.kind != "foreign":
             yield Finding(
@@ -572,7 +575,7 @@ def leftover_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
 
 
 def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
-    """Yield files that are no logs, but that a broker takes for logs because of the number before their first dot."""
+    """Yield findings on files that a broker mistakes for logs because of the number before the first dot."""
     bases = {segment.base_offset for segment in partition.segments}
     for leftover in partition.leftovers:
         file, base = leftover.file, leftover.base_offset
@@ -591,7 +594,7 @@ def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
 
 
 def _severity(analysis: PartitionAnalysis, leftover: Leftover) -> Severity | None:
-    """Return CONFUSING for files that every start deletes, unless a swap or an only copy makes them matter."""
+    """Return CONFUSING for files that every start deletes, unless a swap or a possible only copy is involved."""
     facts = analysis.result(LEFTOVERS_RESULT)
     swaps = any(other.kind == "swap" for other in analysis.partition.leftovers)
     loses = swaps or (facts is not None and leftover.file.name in facts.copies)
@@ -599,7 +602,7 @@ def _severity(analysis: PartitionAnalysis, leftover: Leftover) -> Severity | Non
 
 
 def _why_removed(facts: LeftoverFacts, leftover: Leftover) -> str:
-    """Return why ``--fix leftovers`` removes a swap; empty if it does not."""
+    """Return why ``--fix leftovers`` removes a swap; empty if the fix keeps the swap."""
     return next((removal.why for removal in facts.removals if removal.file == leftover.file), "")
 
 
@@ -636,7 +639,7 @@ def _evidence(analysis: PartitionAnalysis, leftover: Leftover) -> str:
 
 
 def swap_forecast(analysis: PartitionAnalysis) -> str:
-    """Return what the next start does with the swaps of a partition, or empty."""
+    """Describe what the next start does with the swaps of a partition; empty without a swap."""
     facts = analysis.result(LEFTOVERS_RESULT)
     if facts is None or not any(leftover.kind == "swap" for leftover in analysis.partition.leftovers):
         return ""
@@ -658,7 +661,7 @@ def swap_forecast(analysis: PartitionAnalysis) -> str:
 def freed_at_start(
     analyses: Iterable[PartitionAnalysis], deleted_folders: Iterable[Partition]
 ) -> Finding | None:
-    """Return KR701 with the space that the broker itself frees at its next start, if it gets that far."""
+    """Return KR701 with the space that the broker frees at its next start, if the start gets that far; else None."""
     counts: dict[str, tuple[int, int]] = {}
 
     def add(noun: str, sizes: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""Scans of partitions' logs for all fixes: as the logs are, and as they will be after the proposed changes."""
+"""Scans of partitions' logs for all fixes: the present logs, and the logs after the proposed changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class LogPart(NamedTuple):
-    """One ``.log`` as it is, or will be: the file without some ranges.
+    """Present or future state of one ``.log``: the file without some byte ranges.
 
     Attributes:
         without: byte ranges that are left out, ascending.
@@ -43,14 +43,14 @@ class LogPart(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Size in bytes without the ranges that are left out."""
+        """Size of the log in bytes, without the ranges that are left out."""
         return self.segment.log.size - sum(end - start for start, end in self.without)
 
 
 def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPart, ...]:
-    """Return a partition's logs as they will be after changes.
+    """Return a partition's logs in the state after changes.
 
-    A change that was already carried out has no further effect: the size of its log shows that.
+    A change that was already carried out has no further effect; the size of its log shows such a change.
     """
     without: dict[int, Ranges] = {}
     removed_bases: set[int] = set()
@@ -89,13 +89,13 @@ def read_active_segments(
     changes: Mapping[str, Sequence[Change]] = {},
     unread: dict[str, str] | None = None,
 ) -> dict[str, SegmentFacts]:
-    """Return folder -> facts of the active segment, as it is or as it will be, without reading other segments.
+    """Return the facts of active segments, now or after changes, by folder, without reading other segments.
 
     Args:
         engine: engine that scans segments without known facts.
-        analyses: folder -> analysis of a partition whose logs may be known.
-        changes: folder -> changes after which the segment is wanted.
-        unread: receives folder -> reason why the segment could not be read.
+        analyses: analyses of partitions whose logs may be known, by folder.
+        changes: changes that are assumed to be made, by folder.
+        unread: receives the reason why a segment could not be read, by folder.
     """
     from krepair.scan.scan import scan
 
@@ -129,7 +129,7 @@ def read_active_segments(
 
 
 def read_logs_after(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
-    """Scan the logs that the proposed changes alter, as they will be; store the results in ``log_after``."""
+    """Scan the altered state of the logs that the proposed changes alter; store the results in ``log_after``."""
     from krepair.scan.scan import scan
 
     read = [analysis for analysis in analyses if analysis.log is not None]
@@ -162,8 +162,8 @@ class Scanned:
     """Scan results of many segments, collected in any order.
 
     Args:
-        beside_broker: True if a broker may be writing into the active segments; then the active segment counts up
-            to its last whole batch, and its transaction index is not used.
+        beside_broker: True if a broker may be writing to the active segments; then an active segment ends with its last
+            complete batch, and its transaction index is not used.
     """
 
     def __init__(self, *, beside_broker: bool = False) -> None:
@@ -204,7 +204,7 @@ class Scanned:
 
 
 def _as_far_as_written(facts: SegmentFacts) -> SegmentFacts:
-    """Return facts of an active segment up to its last whole batch, after which a broker is writing the next one."""
+    """Return facts of an active segment up to its last complete batch; a broker may be writing the next batch."""
     summary = facts.summary
     whole = structs.replace(summary, file_size=summary.valid_bytes, damage=D_NONE, damage_text="")
     return replace(facts, summary=whole)
@@ -217,7 +217,7 @@ def scan_problem(result: ScanResult | Failed) -> Skipped | None:
     if result.txn_unknown:
         return Skipped("txnindex-damage", result.txn_damage)
     if result.txn_damage:
-        # A .txnindex is made again by a replay of its log, so the log is mended first.
+        # A .txnindex is rebuilt by a replay of its log, so the log must be repaired first.
         fixes = "tail,index=regenerate" if result.summary.damage else "index=regenerate"
         again = Next.of("plan", LOG_DIR, "--fix", fixes, out=PLAN)
         return Skipped("txnindex-damage", result.txn_damage, again, damaged=True)
@@ -243,7 +243,7 @@ def scan_item(
         check_crc=check_crc,
         without=without,
         next_base=next_base_of(context.view, analysis.partition, segment.base_offset),
-        # anything else under that name is no file, and the scan refuses it
+        # a special file with that name is no index, and the scan refuses it
         has_txn_index=segment.txn_index is not None or bool(analysis.partition.specials),
     )
 
@@ -251,7 +251,7 @@ def scan_item(
 def next_base_of(view: LogDir, partition: Partition, base_offset: int) -> int:
     """Return the offset at which the log continues after a segment.
 
-    It is the base offset of the next segment, or the log end that the last clean stop recorded.
+    The result is the base offset of the next segment, or the log end offset that the last clean stop recorded.
     """
     later = bisect_right(partition.segments, base_offset, key=lambda segment: segment.base_offset)
     if later < len(partition.segments):
@@ -261,12 +261,12 @@ def next_base_of(view: LogDir, partition: Partition, base_offset: int) -> int:
 
 
 def facts_of(segment: Segment, result: ScanResult) -> SegmentFacts:
-    """Return the facts of a scanned segment, as the rules take them."""
+    """Return the facts of a scanned segment, in the form for the rules."""
     return facts_at(segment.base_offset, segment.log.mtime_ns, result)
 
 
 def facts_at(base_offset: int, mtime_ns: int, result: ScanResult) -> SegmentFacts:
-    """Return the facts of a scanned log with this base offset and time, as the rules take them."""
+    """Return the facts of a scanned log with this base offset and time, in the form for the rules."""
     return SegmentFacts(
         base_offset=base_offset,
         mtime_ms=mtime_ns // 1_000_000,

@@ -1,4 +1,4 @@
-"""Finds the replicas that still have what a plan removes from a log, if ``--replicas`` names their directories."""
+"""Search for replicas that still have the records removed by a plan, if ``--replicas`` names their directories."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def others_have(
     analyses: Mapping[str, PartitionAnalysis],
     compare: Callable[[Sequence[Side], Options], Sequence[PartitionVerdict]],
 ) -> tuple[Risk, ...]:
-    """Return one risk for each loss of a partition: which replicas have the records, and what to do.
+    """Return one risk for each loss of a partition: the replicas that have the records, and the next step.
 
     Args:
         options: options as typed; without ``--replicas`` there is no risk.
         plans: planned changes of each partition.
-        analyses: folder -> analysis of the partition.
+        analyses: analysis of each partition, by folder.
         compare: function that compares replicas, as ``krepair compare`` does.
 
     Raises:
-        KrepairError: the reasons of ``compare``.
+        KrepairError: ``compare`` failed.
     """
     if not options.replicas or not view.broker_id.isdecimal():
         return ()
@@ -69,7 +69,7 @@ def others_have(
 
 
 def _lost_ranges(plan: PartitionPlan, analysis: PartitionAnalysis) -> tuple[CutRange, ...]:
-    """Return what a partition loses, in ascending order of offsets."""
+    """Return the ranges that a partition loses, in ascending order of offsets."""
     return (
         *_lost_at_start(plan, analysis),
         *_lost_in_the_middle(plan),
@@ -80,7 +80,7 @@ def _lost_ranges(plan: PartitionPlan, analysis: PartitionAnalysis) -> tuple[CutR
 
 def _lost_at_start(plan: PartitionPlan, analysis: PartitionAnalysis) -> Iterator[CutRange]:
     if any(change.decides_on for change in plan.changes):
-        return  # evidence decides what a cleaner may remove, not this comparison
+        return  # evidence, not this comparison, decides what a cleaner may remove
     before, after = _base_offsets(analysis.segments), _base_offsets(analysis.segments_after)
     if before and after and after[0] > before[0]:
         yield CutRange(CutPart.START, before[0], after[0])

@@ -1,4 +1,4 @@
-"""Decisions of ``--fix compact``: which partitions are compacted by key, and which records stay."""
+"""Decisions of ``--fix compact``: the partitions that are compacted by key, and the records that are kept."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def why_not_asked_for(partition: Partition, settings: TopicSettings) -> str:
 
 
 def why_skipped(analysis: PartitionAnalysis) -> Skipped | None:
-    """Return why a partition is not compacted by key, whatever its log holds; None if nothing forbids it."""
+    """Return why a partition must not be compacted by key, whatever its log holds; None if nothing forbids it."""
     partition, settings = analysis.partition, analysis.settings
     why = "" if partition.unreadable else why_not_asked_for(partition, settings)
     return Skipped("not-asked", why) if why else cannot_compact(partition, settings)
@@ -98,10 +98,11 @@ def why_skipped(analysis: PartitionAnalysis) -> Skipped | None:
 def read_logs_and_keys(
     context: Context, analyses: Sequence[PartitionAnalysis]
 ) -> dict[str, dict[int, KeysResult]]:
-    """Scan the logs that were not read yet, and find the keys of all but the active ones in the same reading.
+    """Scan the logs that were not read yet, and find the keys of all closed segments in the same reading.
 
     Returns:
-        Partition folder -> base offset -> keys. Keys past the compaction range, known only after the scan, are unused.
+        Keys by partition folder and base offset. The compaction range is known only after the scan; keys past it are
+            unused.
     """
     from krepair.rewrite.compaction.headers import note_bytes_of
     from krepair.rewrite.compaction.items import KeysItem
@@ -142,7 +143,7 @@ def read_logs_and_keys(
 
 
 def _secret(partition: Partition) -> bytes:
-    """Return the key of the hash of keys, which is known before anything is read."""
+    """Return the secret for the hashes of keys, which is known before anything is read."""
     from krepair.rules.compaction import secret_of
 
     logs = (segment.log for segment in partition.segments)
@@ -197,14 +198,14 @@ def decide_keys(context: Context, able: Sequence[tuple[PartitionAnalysis, Compac
 
 
 def changed_groups(compaction: Compaction) -> list[GroupDecision]:
-    """Return the groups that are rewritten."""
+    """Return the groups of segments that are rewritten."""
     return [
         group for group in compaction.decision.groups if group.sources[0].base_offset in compaction.changed
     ]
 
 
 def _with_advice(reason: Skipped, needs: int) -> Skipped:
-    """Add the command to type and the space needed, if the keys do not fit into memory."""
+    """Return the reason with the command to type and the space needed, if the keys do not fit into memory."""
     if reason.code != "disk":
         return reason
     room = f"in a scratch folder its keys take at most {needs} bytes"

@@ -1,4 +1,4 @@
-"""The class of ``--fix compact``, which the table of fixes lists; ``decide`` and ``make`` do its work."""
+"""Class of ``--fix compact`` for the table of fixes; ``decide`` and ``make`` do the work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Compact(Fix):
     )
 
     def wants(self, context: Context, partition: Partition) -> bool:
-        """Return whether to take a partition; if none was named, topics with their own ``cleanup.policy=compact``."""
+        """Return whether to take a partition; if none was named, its topic must set ``cleanup.policy=compact``."""
         options = context.options
         if options.topics or options.partitions or partition.unreadable:
             return True
@@ -103,13 +103,13 @@ class Compact(Fix):
         )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Write the new segments; all decisions are made again, and the result is verified against all sources."""
+        """Write the new segments after repeating all decisions, and verify the result against all sources."""
         from krepair.fixes.compact.make import stage_compacted_groups
 
         stage_compacted_groups(work, stagings)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Yield readings of every batch and index entry that is new; with originals, of every record and key."""
+        """Yield readings of every new batch and index entry; with originals, also of every record and key."""
         from krepair.fixes.compact.make import verify_compacted_groups
 
         return verify_compacted_groups(work, staging)

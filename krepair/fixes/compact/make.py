@@ -1,4 +1,4 @@
-"""Staging of key compaction at ``apply``: write the new segments, decide again, build indexes, and verify.
+"""Staging of key compaction at ``apply``: write the new segments, repeat all decisions, build indexes, and verify.
 
 One group may hold the last record of a key whose older records are in other groups. So every decision needs all
 original logs of the partition. If an interrupted ``apply`` has committed some groups, their originals are read from the
@@ -73,17 +73,17 @@ PROVEN: Final = Kind("new segments", "every record and every key against the kep
 
 @dataclass
 class _Partition:
-    """One partition whose groups are staged.
+    """Partition whose groups of segments are staged.
 
     Attributes:
         staging: staging of the partition.
         originals: original logs, with their locations.
-        facts: facts of the originals, by base offset.
-        compacted: facts of the originals without the records that go, by base offset.
-        prepared: result of the search for keys.
-        proof: verification of all its groups, begun before they are written.
-        keys: base offset -> keys found when the originals were scanned.
-        readings: base offset -> item that reads an original which loses records.
+        facts: facts of the original logs, by base offset.
+        compacted: facts of the original logs without the removed records, by base offset.
+        prepared: compaction range and keys, as searched or as listed in the plan.
+        proof: verification of all groups, begun before the groups are written.
+        keys: keys found by the scan of the original logs, by base offset.
+        readings: work items that read the originals which lose records, by base offset.
     """
 
     staging: Staging
@@ -97,7 +97,7 @@ class _Partition:
 
     @cached_property
     def by_plan(self) -> bool:
-        """True if the plan lists the records that stay, so that no key is searched before the rewrite."""
+        """True if the plan lists the kept records, so that no key is searched before the rewrite."""
         return goes_by_plan(self.staging.plan, self.originals)
 
     @property
@@ -107,7 +107,7 @@ class _Partition:
 
     @property
     def logs(self) -> dict[int, FileFingerprint]:
-        """Base offset -> ``.log`` as planned, or as it has grown since."""
+        """Fingerprint of each ``.log`` as planned or as grown since, by base offset."""
         return self.originals.logs
 
     @cached_property
@@ -122,9 +122,9 @@ class _Partition:
 
 
 def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
-    """Write, recheck, finish and verify the groups; each partition's problem goes into its ``Staging``.
+    """Write, recheck, finish and verify the groups; each partition's problem is stored in its ``Staging``.
 
-    The verification comes last and reads the written files: no segment may be swapped in before it.
+    The verification comes last and reads the written files: no segment may be swapped in before the verification.
     """
     partitions = list(_located(work, stagings))
     _scan(work, partitions)
@@ -161,9 +161,9 @@ def _located(work: Work, stagings: Sequence[Staging]) -> Iterator[_Partition]:
 
 
 def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Scan the originals, and find the keys of those in the plan's cleanable range in the same reading.
+    """Scan the original logs, and find the keys in the plan's cleanable range in the same reading.
 
-    If the plan says which records stay, no keys are searched, and a rewritten log is scanned while it is written.
+    If the plan lists the kept records, no keys are searched, and a log that is rewritten is scanned by its writer.
     """
     from krepair.rewrite.compaction.tasks import find_keys
     from krepair.scan.scan import scan
@@ -203,7 +203,7 @@ def _is_below_the_bound(partition: _Partition, base_offset: int) -> bool:
 
 
 def _scan_item(work: Work, partition: _Partition, base_offset: int) -> ScanItem:
-    # The writers check the CRCs of the logs that they stage, on the same bytes that are written and proven; a check
+    # The writers check the CRCs of the logs that they rewrite, on the same bytes that are written and proven; a check
     # here would read these logs twice.
     return _scan_of(
         work,
@@ -246,7 +246,7 @@ def _take_scan(partition: _Partition, base_offset: int, result: ScanResult | Fai
 
 
 def _share_facts(partition: _Partition, base_offset: int) -> None:
-    """Give the facts of a log whose CRCs are right to the other fixes."""
+    """Pass the facts of a log with valid CRCs to the other fixes."""
     if base_offset not in _repaired_logs(
         partition.staging.plan
     ):  # other fixes need the facts after the repair
@@ -254,7 +254,7 @@ def _share_facts(partition: _Partition, base_offset: int) -> None:
 
 
 def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Search for a wrong CRC if the logs differ from the plan, to name it: no reading has checked all CRCs yet."""
+    """Search for a wrong CRC if logs differ from the plan, to name the damage: no reading checked all CRCs yet."""
     from krepair.scan.scan import scan
 
     jobs = [
@@ -300,7 +300,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
 
 
 def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Decide again on partitions written by the plan's list, and compare with the decisions that were used."""
+    """Repeat the decisions on partitions written by the plan's list, and compare these with the decisions in use."""
     for partition in _without_problem(partitions):
         if partition.by_plan:
             with partition.staging.taking_problems():
@@ -342,10 +342,10 @@ def _secret(partition: _Partition) -> bytes:
 
 
 def _check_prepared(partition: _Partition, known: Prepared) -> None:
-    """Check that the compaction range and the keys are those of the plan.
+    """Check that the compaction range and the keys equal those of the plan.
 
     Raises:
-        KrepairError: they differ, or could not be determined.
+        KrepairError: range or keys differ, or could not be determined.
     """
     if known.problem is not None:
         raise _error_of(known.problem)
@@ -374,7 +374,7 @@ def _error_of(reason: Skipped) -> KrepairError:
 
 
 def _begin_to_prove(work: Work, partitions: Sequence[_Partition]) -> Verification:
-    """Collect the inputs of the proof before the first write, so that it can check the bytes while they are written."""
+    """Collect the inputs of the proof before the first write, so that the proof can check bytes as they are written."""
     for partition in _without_problem(partitions):
         with partition.staging.taking_problems():
             staged = {group.change_id for group in groups_of(partition.staging)}
@@ -445,7 +445,7 @@ def _stage_items(
 
 
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Compute again the segments that an interrupted apply has committed, whose facts later segments depend on."""
+    """Compute again the segments that an interrupted apply has committed: later segments depend on their facts."""
     from krepair.rewrite.compaction.tasks import compact
 
     jobs = [
@@ -468,14 +468,14 @@ def _take_compacted(partition: _Partition, base_offset: int, result: CompactResu
         partition.staging.fails(Failed(result.failure or "changed", text))
         return
     if base_offset not in partition.facts:
-        return  # its scan failed and was reported
+        return  # a scan failed and was reported
     assert result.summary is not None
     entries = entries_of(result.entries)
     partition.compacted[base_offset] = compacted_facts(partition.facts[base_offset], result.summary, entries)
 
 
 def _recheck(partition: _Partition) -> None:
-    """Decide again from fresh readings, and compare with the plan.
+    """Repeat the decisions from fresh readings, and compare these with the plan.
 
     Raises:
         StalePlanError: the decisions differ.
@@ -493,7 +493,7 @@ def _recheck(partition: _Partition) -> None:
 def _prove(work: Work, partitions: Sequence[_Partition], verification: Verification) -> None:
     """Prove every rewritten group against its originals, before the first swap.
 
-    From the swap on, undo is the only way back; a record that was dropped wrongly would be missing for consumers.
+    After the swap, undo is the only way back: consumers would miss a wrongly removed record.
     """
     to_prove: list[tuple[_Partition, PartitionToProve]] = []
     staged_logs: list[Staged] = []
@@ -513,7 +513,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
 
 
 def _staged(partition: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, ...]) -> Staged:
-    """Return the logs before and after compaction; the result of an unchanged group is its original log."""
+    """Return the logs before and after compaction; for an unchanged group, the original log is also the result."""
     results = {
         source.base_offset: group.result
         for group in proof.groups
@@ -530,7 +530,7 @@ def _staged(partition: _Partition, proof: PartitionToProve, others: tuple[Replic
 
 
 def verify_compacted_groups(work: Work, staging: Staging) -> Iterator[SecondReading]:
-    """Compare new segments with the plan; with ``work.originals`` prove them against the backups.
+    """Yield readings that compare new segments with the plan, and with ``work.originals`` also with the backups.
 
     Raises:
         KrepairError: an original is neither in its place nor among the backups.
@@ -539,11 +539,11 @@ def verify_compacted_groups(work: Work, staging: Staging) -> Iterator[SecondRead
     yield from verify_finished_groups(work, staging)
     groups = compacted_groups(staging.plan)
     if not work.originals or not staging.keep or len(groups_of(staging)) != len(groups):
-        return  # there are no backups, or the changes that are not applied are reported already
+        return  # no backups exist, or changes that are not applied were reported already
     try:
         originals = originals_of(work, staging)
     except StalePlanError:
-        return  # purged in part: the remaining originals prove nothing about keys
+        return  # partly purged: the remaining originals prove nothing about keys
     results = {group.base_offset: staging.folder.path for group in groups}
     proof = partition_to_prove(work, staging, originals, results, {})
     active = _scan_of(work, staging, originals, max(originals.logs), check_crc=True)
@@ -563,7 +563,7 @@ class ProofItem(NamedTuple):
 
     Attributes:
         proof: proof of the partition.
-        active: scan of its last log, which alone may end in damage.
+        active: scan of the last log, the only log that may end in damage.
         transactions: True if the partition may hold transactions.
     """
 

@@ -1,9 +1,9 @@
-"""The original logs of a key compaction at ``apply`` and ``verify``: where they are, and how they are read and proven.
+"""Original logs of a key compaction at ``apply`` and ``verify``: their locations, readings, and proofs.
 
-If a plan lists the offsets of the last record of each key, ``apply`` writes the new segments from this list, without
-searching for keys. The verification then finds the last record of each key in the original logs by itself, so a wrong
-list is noticed. All other decisions on records and markers are made again from scans of the bytes that were written; if
-they differ from the decisions that the writers used, nothing is committed.
+If a plan lists the offset of each key's last record, ``apply`` writes the new segments by this list, without searching
+for keys. The verification then independently finds the last record of each key in the original logs, so a wrong list is
+detected. All other decisions on records and markers are repeated from scans of the written bytes; if the results differ
+from the decisions that the writers used, nothing is committed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _NEVER_MS: Final = -(2**63)
 
 
 class Originals(NamedTuple):
-    """Original logs of a partition, from which every decision is derived.
+    """Original logs of a partition, from which all decisions are derived.
 
     Attributes:
-        place: location of the originals: the partition folder, and the backup folder for those that were moved.
-        logs: fingerprints of all of them, ascending by base offset.
+        place: location of the originals: the partition folder, and the backup folder for originals that were moved.
+        logs: fingerprints of the original logs, ascending by base offset.
     """
 
     place: Place
@@ -61,7 +61,7 @@ def _planned_logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
 
 
 def _current_logs(staging: Staging) -> dict[int, FileFingerprint]:
-    """Return the logs of the plan; the active log may have grown if it still covers the same offsets.
+    """Return the logs of the plan; the active log may have grown if the log still covers the same offsets.
 
     A log whose torn tail the plan cuts in place has the same batches before and after the cut.
     """
@@ -79,10 +79,10 @@ def _current_logs(staging: Staging) -> dict[int, FileFingerprint]:
 
 
 def originals_of(work: Work, staging: Staging) -> Originals:
-    """Locate each original log of a partition: in its place, or among the backups.
+    """Locate each original log of a partition, in its place or among the backups.
 
     Raises:
-        StalePlanError: a log is in neither place, as after a purge of a plan that was applied in part.
+        StalePlanError: a log is in neither place, as after a purge of a partly applied plan.
         OSError: a log cannot be read.
     """
     folder, logs = staging.folder, _current_logs(staging)
@@ -106,7 +106,7 @@ def originals_of(work: Work, staging: Staging) -> Originals:
 def _holds_original(
     staging: Staging, name: str, planned: FileFingerprint, *, compare_content: bool = False
 ) -> bool:
-    """Return whether a name holds an original; if the new log has the same size and time, contents decide."""
+    """Return whether a path holds an original; if the new log has the same size and time, the content decides."""
     state = staging.folder.state(name)
     if state is None or (state.size, state.mtime_ns) != (planned.size, planned.mtime_ns):
         return False
@@ -114,10 +114,10 @@ def _holds_original(
 
 
 def key_compaction(plan: PartitionPlan) -> KeyCompaction:
-    """Return what the plan says of its keys.
+    """Return the figures of the key compaction in the plan.
 
     Raises:
-        StalePlanError: the plan says nothing of its keys. The review refuses such a plan before.
+        StalePlanError: the plan has no such figures; the review refuses such a plan earlier.
     """
     if isinstance(plan.compaction, UnsetType):
         raise StalePlanError(f"{plan.folder}: the plan does not say what becomes of its keys")
@@ -125,7 +125,7 @@ def key_compaction(plan: PartitionPlan) -> KeyCompaction:
 
 
 def proof_problem(plan: PartitionPlan, proof: PartitionToProve) -> str:
-    """Return the problem that the verification of a partition has found; empty if there is none."""
+    """Return the problem that the verification of a partition found; empty if it found none."""
     if proof.failure:
         return proof.why
     planned = key_compaction(plan)
@@ -147,8 +147,8 @@ def partition_to_prove(
     Args:
         staging: staging of the partition.
         originals: original logs of the partition.
-        results: base offset of each group -> absolute path of the folder with its new log.
-        ends: base offset -> bytes of valid batches, of logs that may end in damage.
+        results: absolute path of the folder with each group's new log, by base offset.
+        ends: bytes of valid batches in logs that may end in damage, by base offset.
 
     Raises:
         StalePlanError: the plan has no cleanable range.
@@ -184,21 +184,21 @@ def partition_to_prove(
         logs=LogsItem(
             place=place, segments=tuple((base, ends.get(base, file.size)) for base, file in logs.items())
         ),
-        # If all tombstones stay, the time is such that no delete horizon of a batch is past.
+        # If all tombstones are kept, use a time at which no batch's delete horizon has passed.
         now_ms=_NEVER_MS if plan.keeps_all else work.plan.policy.now_ms,
     )
 
 
 def keys_by_base(groups: Sequence[RewriteSegments]) -> dict[int, CompactedSource]:
-    """Return base offset -> key compaction of the source, for all sources of some groups."""
+    """Return the key compaction of every source of these groups, by base offset."""
     sources = (source for group in groups for source in group.sources)
     return {source.base_offset: source.by_key for source in sources if source.by_key is not None}
 
 
 def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
-    """Return whether the plan lists the records that stay of every segment that loses some.
+    """Return whether the plan lists the kept records of every segment that loses records.
 
-    It does not if there are other replicas, whose logs may require more records to stay.
+    No list is used if other replicas exist, because their logs may require that more records are kept.
     """
     keys = keys_by_base(compacted_groups(plan))
     others = isinstance(plan.evidence, Evidence) and plan.evidence.logs
@@ -210,12 +210,12 @@ def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
 def readings_by_plan(
     work: Work, staging: Staging, originals: Originals, facts: Mapping[int, SegmentFacts]
 ) -> dict[int, CompactItem]:
-    """Return base offset -> item that reads the source by the plan's list, for the sources that lose records.
+    """Return the work items that read, by the plan's list, the sources that lose records; by base offset.
 
     Args:
         staging: staging of the partition.
         originals: original logs of the partition.
-        facts: base offset -> facts of the logs that are not rewritten.
+        facts: facts of the logs that are not rewritten, by base offset.
 
     Raises:
         StalePlanError: the plan's list of offsets for a source is invalid.
@@ -259,17 +259,17 @@ def prepared_by_plan(
     policy: MarkerPolicy,
     readings: Mapping[int, CompactItem],
 ) -> Prepared:
-    """Build from the scans of the logs the values that a search for keys would have given.
+    """Build, from scans of the logs, the values that a search for keys would have given.
 
     Args:
         plan: the partition's part of the plan.
         place: location of the originals.
         facts: facts of all logs of the partition, ascending.
-        policy: inputs that do not come from the log, as they are now.
+        policy: present inputs that do not come from the log.
         readings: result of ``readings_by_plan``.
     """
     prepared = Prepared(CompactionInput(place, tuple(facts), policy, b""))
-    prepared.keys = key_compaction(plan).keys  # the proof counts them
+    prepared.keys = key_compaction(plan).keys  # the proof counts the keys
     bound = compaction_range_of(facts, policy)
     if isinstance(bound, Skipped):
         prepared.problem = bound
@@ -282,12 +282,12 @@ def prepared_by_plan(
 
 
 def check_readings(staging: Staging, prepared: Prepared, readings: Mapping[int, CompactItem]) -> None:
-    """Check that the scans of the logs lead to the same items with which the writers read them.
+    """Check that the scans of the logs lead to the same work items that the writers used.
 
-    Markers that stay for a producer are not compared here, but later together with all other decisions.
+    Markers that are kept for a producer are not compared here, but later, together with all other decisions.
 
     Raises:
-        StalePlanError: the scans lead to other items.
+        StalePlanError: the scans lead to different items.
     """
     assert prepared.compaction_range is not None
     now = reading_items(prepared, keys_by_base(compacted_groups(staging.plan)))

@@ -1,1 +1,1 @@
-"""Fix ``index``: the index files of a log directory are checked and repaired."""
+"""Fix ``index``: check and repair of the index files of a log directory."""

@@ -1,4 +1,4 @@
-"""Decisions of ``--fix index``: what is wrong with the index files of a log directory, and which are replaced."""
+"""Decisions of ``--fix index``: the problems of a log directory's index files, and the files that are replaced."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def inspect_indexes(
 ) -> None:
     """Examine the offset and time indexes of partitions in one job.
 
-    Padding in the indexes of the active segment is normal and stays, unless ``trim_active``. A ``recovery`` in the same
-    plan closes that segment and rebuilds its indexes itself, as they must then hold all entries; they are skipped here.
+    Padding in the active segment's indexes is normal and is not removed, unless ``trim_active``. A ``recovery`` in the
+    same plan closes the active segment and itself rebuilds the indexes, which must then have all entries; so this
+    function skips these indexes.
     """
     from krepair.rewrite.indexes.segment import inspect
 
@@ -67,7 +68,7 @@ def inspect_indexes(
 
 
 def _segments_to_judge(context: Context, analysis: PartitionAnalysis) -> tuple[Segment, ...]:
-    """Return the segments whose indexes can be judged: a running broker still writes those of the active one."""
+    """Return the segments whose indexes can be judged: a running broker still writes the active segment's indexes."""
     segments = analysis.partition.segments
     return segments[:-1] if context.beside_broker else segments
 
@@ -96,7 +97,7 @@ def _inspect_item(
 def rebuilt_by_a_load(
     context: Context, analyses: Sequence[PartitionAnalysis]
 ) -> Iterator[tuple[PartitionAnalysis, Segment, InspectResult | Failed]]:
-    """Yield the segments that a broker up to 2.2 recovers on loading, judged by their index files alone."""
+    """Yield the segments that a broker up to 2.2 recovers when it loads the log, judged only by their index files."""
     from krepair.rewrite.indexes.segment import inspect
 
     items = (
@@ -120,7 +121,7 @@ def read_logs_and_indexes(
     *,
     trim_active: bool = False,
 ) -> None:
-    """Scan every segment and examine its indexes in the same reading, since a log may be larger than memory."""
+    """Scan every segment and examine its indexes in the same reading, because a log may be larger than memory."""
     from krepair.rewrite.indexes.segment import InspectSwapItem, inspect_with_swaps
 
     readable = [analysis for analysis in analyses if not analysis.partition.unreadable]
@@ -150,9 +151,9 @@ def inspect_transaction_indexes(
 ) -> None:
     """Compare transaction indexes with a replay of their logs, where a difference is possible.
 
-    The comparison reads the whole partition. So ``auto`` makes it where the reading for ``markers`` contradicted the
-    indexes, in compacted partitions with entries, and where a segment has no ``.index``; ``check`` where there are
-    entries, or may be aborts; ``regenerate`` everywhere.
+    The comparison reads the whole partition. So the mode ``auto`` compares only if the reading for ``markers``
+    contradicted the indexes, if a compacted partition has entries, or if a segment has no ``.index``. ``check``
+    compares if entries exist or aborts are possible. ``regenerate`` always compares.
     """
     from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
@@ -178,10 +179,10 @@ def inspect_transaction_indexes(
 
 
 def _without_unproven(result: TxnResult, ranges: Sequence[Unsound]) -> TxnResult:
-    """Leave out the problems that only a damaged part of the log could prove.
+    """Return the result without the problems that only a damaged part of the log could prove.
 
-    The broker that wrote the entry read the marker. Removing the entry because the marker is unreadable now would turn
-    aborted records into committed ones for consumers.
+    The broker that wrote an entry had read the marker. If the entry were removed because the marker is unreadable now,
+    consumers would read aborted records as committed records.
     """
     why = {
         problem.base_offset: why_unsound(ranges, problem.first_offset, problem.last_offset)
@@ -199,7 +200,8 @@ def _replay_pays(context: Context, analysis: PartitionAnalysis, depth: Depth) ->
         segment.txn_index and segment.txn_index.size for segment in _segments_to_judge(context, analysis)
     )
     if depth == "auto":
-        # The start that recovers a segment without an .index rebuilds its .txnindex; with one it trusts what is there.
+        # A start that recovers a segment without an .index rebuilds the .txnindex; with an .index the start trusts the
+        # .txnindex.
         recovered = any(segment.index is None for segment in analysis.partition.segments)
         compacts = entries and analysis.settings.compacts
         return transaction_indexes_disagree(analysis) or compacts or recovered
@@ -253,10 +255,10 @@ def _zeros(file: FileRef | None, position: int) -> int:
 def index_changes(
     analysis: PartitionAnalysis, rewritten: set[int]
 ) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """Return the files of one partition to replace, and notes on files that stay as they are.
+    """Return the files of one partition to replace, and notes on files that are not changed.
 
     Args:
-        rewritten: base offsets of segments that get fresh indexes anyway.
+        rewritten: base offsets of segments that get new indexes anyway.
     """
     from krepair.rewrite.indexes.segment import damaged_log
 
@@ -276,7 +278,7 @@ def index_changes(
         if isinstance(inspected, Failed):
             notes.append(f"index left as it is: {inspected.why}")
             continue
-        # Whether the log is damaged is known only if another fix, or a rebuild, has read it.
+        # Damage of the log is known only if another fix or a rebuild has read the log.
         why_not = inspected.not_repaired or (damaged.get(base_offset, "") if inspected.repairs else "")
         if why_not:
             notes.append(f"index left as it is: {why_not}")
@@ -319,7 +321,7 @@ _IF_DELETE: Final = "if its cleanup.policy is delete, which is not known here, "
 
 
 def deletions_of(analysis: PartitionAnalysis, options: Options) -> Deletions:
-    """Return which segments time-based retention deletes at the next start, and which it should delete."""
+    """Return the segments that time-based retention deletes at the next start, and those that it should delete."""
     settings = analysis.settings
     version = version_of(options.broker_version)
     clocks = clocks_of(analysis, version) if "delete" in settings.cleanup_policy else []
@@ -328,11 +330,11 @@ def deletions_of(analysis: PartitionAnalysis, options: Options) -> Deletions:
 
 
 def clocks_of(analysis: PartitionAnalysis, version: Version) -> list[SegmentClock]:
-    """Return the values that give each segment its age, ascending; empty if they are unknown."""
+    """Return the values that determine each segment's age, ascending; empty if unknown."""
     settings, partition = analysis.settings, analysis.partition
     if bool(why_untouched(partition, settings)) and not waits_for_leftovers_alone(partition, settings):
         return []
-    # Segments below the first swap stay as they are, whatever the swaps become.
+    # Segments below the first swap do not change, whatever becomes of the swaps.
     swaps = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"]
     below = min(swaps, default=INT64_MAX)
     loaded = next_start_of(analysis).of(version)

@@ -1,4 +1,4 @@
-"""The class of ``--fix index``, which the table of fixes lists; ``decide`` and ``make`` do its work."""
+"""Class of ``--fix index`` for the table of fixes; ``decide`` and ``make`` do the work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _findings(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding
 
 
 class Index(Fix):
-    """Fix ``index`` of ``.index``, ``.timeindex`` and ``.txnindex``: cut padded or torn files, rebuild the others."""
+    """Fix ``index``, which cuts padded or torn ``.index``, ``.timeindex`` and ``.txnindex``, and rebuilds others."""
 
     name = "index"
     modes = ("auto", "truncate", "regenerate")
@@ -48,11 +48,11 @@ class Index(Fix):
     previews = True
 
     def answers(self, finding: Finding) -> bool:
-        """Return whether the fix repairs a finding; the broker deletes an index without a log (KR205, no position)."""
+        """Return whether the fix repairs a finding; a broker deletes an index without a log (KR205, no position)."""
         return super().answers(finding) and (finding.rule != "KR205" or finding.position >= 0)
 
     def best_mode(self, analyses: Sequence[PartitionAnalysis]) -> str:
-        """Return ``index=regenerate`` if some file cannot be repaired by cutting it."""
+        """Return ``index=regenerate`` if a file cannot be repaired by a cut."""
         for analysis in analyses:
             replayed = transaction_indexes_of(analysis)
             if (not isinstance(replayed, Failed) and replayed.problems) or any(
@@ -63,11 +63,11 @@ class Index(Fix):
         return self.name
 
     def reads_whole(self, partition: Partition, mode: str) -> bool:
-        """Return whether the files are rebuilt, which takes a reading of the logs."""
+        """Return whether the fix rebuilds files, which requires a reading of the logs."""
         return mode == "regenerate" and bool(partition.segments)
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Examine the indexes of each segment in one job, then the transaction indexes; ``check`` did the former."""
+        """Examine the indexes of all segments in one job, then the transaction indexes; ``check`` did the first."""
         depth: Depth = "check"
         touched = partitions_to_analyze(analyses, purpose)
         if purpose == "plan":
@@ -76,7 +76,7 @@ class Index(Fix):
         inspect_transaction_indexes(context, touched, depth)
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return KR201 to KR207, and the files to replace except those of segments that get new ones anyway."""
+        """Return findings KR201 to KR207, and the files to replace unless a segment gets new indexes anyway."""
         apart = analysis_apart(analysis)
         if apart is not None and index_changes(apart, set())[0]:
             return skipped_for_leftovers(analysis, "indexes")

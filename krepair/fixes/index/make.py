@@ -1,4 +1,4 @@
-"""Staging and verification of ``--fix index``: index files are rebuilt from their logs."""
+"""Staging and verification of ``--fix index``, which rebuilds index files from their logs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMS: Final = Kind("transaction indexes", "size, digest and attributes against 
 def stage_indexes(
     work: Work, stagings: Sequence[Staging], replayed_from: Callable[[Staging], int] = lambda staging: 0
 ) -> None:
-    """Rebuild index files, one task per segment; a partition's problem goes into its staging.
+    """Rebuild index files, one task per segment; a partition's problem is stored in its staging.
 
     Args:
         stagings: partitions, whose changes are all carried out.
@@ -68,7 +68,7 @@ def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading
 
 
 def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
-    """Return the names of rebuilt transaction indexes, each with its change."""
+    """Return the change of each rebuilt transaction index, by file name."""
     return {
         change.name: change
         for change in staging.changes
