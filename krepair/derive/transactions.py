@@ -162,7 +162,7 @@ def runs_of(events: Int64s) -> Int64s:
 def begins_as_indexed(aborted: Int64s, latest: Int64s, indexed: Int64s) -> Int64s:
     """Return the first offset of each aborted transaction, from the ``.txnindex`` if its entry is plausible.
 
-    Up to 2.2.1 a cleaner removes a COMMIT marker whose records stay (KAFKA-8351), and a later ABORT of the producer
+    Up to 2.2.1 a cleaner removes a COMMIT marker whose records remain (KAFKA-8351), and a later ABORT of the producer
     then seems to cover these records too. If the .txnindex entry of that ABORT begins after the records, brokers and
     consumers treat them as committed. krepair does the same.
 

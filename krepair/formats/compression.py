@@ -673,7 +673,7 @@ class Packing:
         return self._zstd
 
     def wholes(self, contents: Iterable[tuple[int, memoryview]]) -> list[bytes]:
-        """Compress whole v2 streams to the same bytes that ``begin`` gives; empty content stays empty.
+        """Compress whole v2 streams to the same bytes that ``begin`` gives; empty content gives no bytes.
 
         Args:
             contents: codec id from the attributes and content of each stream.

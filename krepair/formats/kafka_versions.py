@@ -101,7 +101,7 @@ _LINES: Final = (
     VersionLine((3, 0, 0), META_PROPERTIES, 0, 1, "BrokerMetadataCheckpoint.scala 3.3.2"),
     VersionLine((3, 3, 0), QUORUM_STATE, 0, 0, "FileBasedStateStore.java 3.3.2"),
     VersionLine((3, 9, 0), QUORUM_STATE, 0, 1, "FileQuorumStateStore.java 3.9.0"),
-    # values of the coordinators' records; a later one ends the load of its whole partition
+    # values of the coordinators' records; a later version ends the load of the whole partition
     VersionLine((2, 2, 0), "offset_commit", 0, 3, f"{_OFFSETS} 2.2.1"),
     VersionLine((3, 5, 0), "offset_commit", 0, 4, f"{_GROUPS}/OffsetCommitValue.json 3.5.0"),
     VersionLine((2, 2, 0), "group_metadata", 0, 2, f"{_OFFSETS} 2.2.1"),
@@ -109,7 +109,7 @@ _LINES: Final = (
     VersionLine((3, 5, 0), "group_metadata", 0, 4, f"{_GROUPS}/GroupMetadataValue.json 3.5.0"),
     VersionLine((2, 2, 0), "transaction_state", 0, 0, "TransactionLog.scala 2.2.1"),
     VersionLine((3, 5, 0), "transaction_state", 0, 1, "TransactionLogValue.json 3.5.0"),
-    # settings of a topic: a start reads those of every topic that the cluster has
+    # settings of a topic: a start reads the settings of every topic that the cluster has
     VersionLine((2, 2, 0), "segment.bytes", 14, INT32_MAX, "LogConfig.scala 2.2.1"),
     VersionLine((4, 1, 0), "segment.bytes", 1 << 20, INT32_MAX, f"{_CONFIG} 4.1.0 (KAFKA-16368, KIP-1030)"),
     VersionLine((2, 2, 0), "segment.index.bytes", 0, INT32_MAX, "LogConfig.scala 2.2.1"),

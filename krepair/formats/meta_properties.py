@@ -1,6 +1,6 @@
 """``meta.properties`` of a log directory: the broker and the cluster to which the directory belongs.
 
-It is a Java properties file, which krepair only reads.
+The file is a Java properties file, which krepair only reads.
 
 Source: ``BrokerMetadataCheckpoint.scala`` (2.2.1: ``version``, ``broker.id``, from 2.3 ``cluster.id``),
 ``MetaProperties.java``, ``DirectoryId.java`` (3.9.0: version 1 has ``node.id``, ``cluster.id``, ``directory.id``).

@@ -1,9 +1,9 @@
 """Kernels of ``rewrite.compaction.check``: compare a source and the compacted result record by record, then by key.
 
-They share no code with the kernels that compact. A key is hashed as the values of a polynomial over the field of 2^61-1
-elements at two points, which are drawn at random for each verification. (Carter and Wegman: two different keys of n
-bytes have the same values with a probability of at most (n/7 / 2^61)^2.) For each key there is one row: the last
-committed record of the source, whether it may be removed, and the record of the result.
+These kernels share no code with the kernels that compact. A key is hashed as the values of a polynomial over the field
+of 2^61-1 elements at two points, which are drawn at random for each verification. (Carter and Wegman: two different
+keys of n bytes have the same values with a probability of at most (n/7 / 2^61)^2.) For each key there is one row: the
+last committed record of the source, whether it may be removed, and the record of the result.
 
 Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); KIP-98 for markers.
 """
@@ -227,7 +227,7 @@ def judge_rows(table: Any, count: Any) -> Any:
     Returns:
         (offset, error, number of keys); (-1, 0, number of keys) if all keys are right. Errors: 1: the last record of
         the key is missing, although it must be kept. 2: the result has another record of the key, or two. 3: the source
-        lacks the key. 4: the last record, a tombstone, is missing, although an older record of the key stays, here or
+        lacks the key. 4: the last record, a tombstone, is missing, although an older record of the key is kept, here or
         in another replica.
     """
     keys = np.int64(0)

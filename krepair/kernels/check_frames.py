@@ -46,7 +46,7 @@ def single_blocks(window: Any, packed: Any, count: Any, column: Any, blocks: Any
             for step in range(_SIZE_BYTES):
                 usual &= byte_at(window, end + step) == 0
                 stored |= np.int64(byte_at(window, start + _FRONT_BYTES + step)) << (8 * step)
-        # a block that lies as it is has its highest bit set, so its size is never that of a compressed one
+        # an uncompressed block has the highest bit of its size set, so its size never equals that of a compressed block
         if usual and stored == end - first and stored > 0:
             blocks[row, 0], blocks[row, 1] = first, end
         elif size == 0:

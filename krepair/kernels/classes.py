@@ -21,9 +21,9 @@ CONTROL_OTHER: Final = 6  # control batch that is neither COMMIT nor ABORT
 EMPTIED: Final = 7  # data batch without records that nobody needs
 EMPTIED_PRODUCER: Final = 8  # data batch without records that an active producer needs
 EMPTIED_MARKER: Final = 9  # control batch without its record
-LAST_EMPTIED_NOW: Final = 10  # last batch, which loses its record and stays as an empty one
+LAST_EMPTIED_NOW: Final = 10  # last batch, which loses its record and is kept as an empty batch
 EMPTIED_LAST: Final = 11  # last batch, which had no records before
-MARKER_HELD: Final = 12  # marker without data that stays for other replicas
+MARKER_HELD: Final = 12  # marker without data that is kept for other replicas
 CLASS_COUNT: Final = 13
 
 # Columns of the counts by class.
@@ -110,7 +110,7 @@ P_MARKERS: Final = 2
 P_OPEN_FIRST: Final = 3  # first offset of the open transaction, -1 none
 P_OPEN_KEPT: Final = 4  # 1 if a batch of that transaction in this segment still has records
 P_OPEN_KEPT_NOW: Final = (
-    5  # 1 if a batch of that transaction stays, even without records (``keep_positions``)
+    5  # 1 if a batch of that transaction is kept, even without records (``keep_positions``)
 )
 P_TIMESTAMP: Final = 6
 P_FREE_MARKERS: Final = 7  # control batches of the current epoch, removable after their delete horizon

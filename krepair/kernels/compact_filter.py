@@ -106,7 +106,7 @@ T_RECORDS: Final = 0  # data records that were read
 T_KEPT: Final = 1
 T_SUPERSEDED: Final = 2
 T_ABORTED: Final = 3
-T_KEYLESS: Final = 4  # records without key; they stay
+T_KEYLESS: Final = 4  # records without a key, which are kept
 T_TOMBSTONES_DROPPED: Final = 5
 T_TOMBSTONES_KEPT: Final = 6
 T_UNSTAMPED: Final = 7  # tombstones, last of their key, without a delete horizon: the segment's time decides
@@ -183,7 +183,7 @@ def put_left(
         count: number of its records.
         kept: number of its kept records.
         max_timestamp: largest timestamp of the kept records; ignored with LogAppendTime.
-        sums: True to compute a new CRC; False to leave the old one.
+        sums: True to compute a new CRC; False to leave the old CRC.
         tallies: counters, int64[TALLY_COUNT], in and out.
         out: the new log, uint8[V], out.
         to: place of the new header.

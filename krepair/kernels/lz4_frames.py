@@ -1,8 +1,8 @@
 """Decompression of one lz4 frame in the format of Kafka's clients; ``unpacked_frames`` decompresses many frames.
 
 The key search and the writer of new logs use these kernels. The verification of a compaction uses the lz4 library
-instead, so it detects an error made here. Unusual or damaged frames also go to the library, whose error message says
-what is wrong.
+instead, so it detects an error made here. The library also reads unusual or damaged frames, and its error message
+describes the damage.
 
 Sources: the lz4 block and frame formats; LZ4_decompress_safe for the limits near the end of a block;
 KafkaLZ4BlockOutputStream (2.2.1).

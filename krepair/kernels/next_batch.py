@@ -1,6 +1,6 @@
 """Find the next batch: every walk over a window uses this one function.
 
-Each walk decides for itself what it keeps of a batch, and what it reports where none begins.
+Each walk decides for itself which fields of a batch it keeps, and what it reports if no batch begins.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ def enter_records(
 
 @kernel("word rows, word rows, longs")
 def merge_keys(rows: Any, table: Any, state: Any) -> None:
-    """Enter the rows of another table, with its free slots, into a larger one."""
+    """Enter the rows of another table, with its free slots, into a larger table."""
     for number in range(rows.shape[0]):
         row = rows[number]
         if row[K_AFTER] != 0:

@@ -1,9 +1,9 @@
 """The scan kernel, which reads every batch header and checksum of a ``.log``, window by window, and keeps a state.
 
-It parses v2 batches, checks CRC-32C, follows the transactions of each producer, and finds the class of every batch
-(``krepair.kernels.classes``). It does not allocate memory and does not raise. It returns a status, and the wrapper
-(``krepair.kernels.scan``) refills the window, lets tables grow, or reports. Its slow reference implementation is in
-``tests/kernels``.
+The kernel parses v2 batches, checks CRC-32C, follows the transactions of each producer, and finds the class of every
+batch (``krepair.kernels.classes``). It does not allocate memory and does not raise. It returns a status, and the
+wrapper (``krepair.kernels.scan``) refills the window, lets tables grow, or reports. Its slow reference implementation
+is in ``tests/kernels``.
 
 Source: DefaultRecordBatch (2.2.1, 3.9), ProducerAppendInfo.append and CleanedTransactionMetadata (2.2.1),
 KAFKA-8351 for state across segments, KIP-534 for delete horizons.

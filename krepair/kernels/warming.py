@@ -105,7 +105,7 @@ def _kept(name: str, takes: str) -> bool:
 
 
 def _compile_all(missing: list[tuple[str, str]], on_compile: Callable[[int], None]) -> None:
-    """Compile kernels, all of a module in one process, since they share the functions that they call."""
+    """Compile kernels, all of a module in one process, because they share the functions that they call."""
     by_module: dict[str, list[tuple[str, str]]] = {}
     for name, takes in missing:
         by_module.setdefault(name.partition(".")[0], []).append((name, takes))

@@ -175,7 +175,7 @@ class _SegmentFiles:
         self._aborted = b"" if files.txn_index is None else reader.whole(self._txn, txn_index.AT_MOST_BYTES)
 
     def state(self, item: StartItem, brokers: Brokers) -> SegmentState:
-        """Return the segment as it is on the disk, for one simulation to change."""
+        """Return a new value of the segment as it is on the disk, which one simulation may change."""
         files, base, most = self._files, self._files.base_offset, item.index_bytes
         return SegmentState(
             base_offset=base,

@@ -140,7 +140,7 @@ class Fault(StrEnum):
     SNAPSHOT = "snapshot"
     """The newest snapshot is empty, cut or damaged."""
     NO_SNAPSHOT = "no snapshot"
-    """The log begins above offset 0, and no snapshot holds what was before."""
+    """The log begins above offset 0, and no snapshot holds the records before it."""
     CUT = "cut"
     """A batch is damaged. Every start recovers this log, and truncates it there."""
     MAGIC = "magic"

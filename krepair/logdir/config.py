@@ -538,7 +538,7 @@ class Settings:
         )
 
     def _tiered(self, topic: str, remote: Setting, *, begins_elsewhere: bool) -> str:
-        """Return why a topic counts as tiered; empty if it does not."""
+        """Return why a topic is treated as tiered; empty if it is not."""
         if remote.value == "true":
             return "the topic is tiered (remote.storage.enable)"
         described = topic in self._topics or topic in self._cluster or topic in _INTERNAL

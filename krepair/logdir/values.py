@@ -275,7 +275,7 @@ class LogDir(NamedTuple):
         cluster_id: ``cluster.id``, may be empty (2.2 and before do not write it).
         directory_id: ``directory.id`` (KIP-858), may be empty.
         meta_properties: ``meta.properties`` file, if it exists.
-        meta_damage: what is damaged in ``meta.properties``.
+        meta_damage: damage of ``meta.properties``.
         clean_shutdown: True if the clean-shutdown file ``.kafka_cleanshutdown`` exists.
         partitions: partitions, by topic, then number.
         marked: folders that the broker marked (``topic-N.id-delete``, ``-future``, ``-stray``), by folder name.

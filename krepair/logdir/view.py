@@ -385,7 +385,7 @@ class LockedDirs:
         self._views: dict[str, LogDir] = {}
 
     def look(self, log_dir: str, folder: str) -> tuple[LogDir, Partition | None]:
-        """Return a log directory, and one of its partition folders as it is now.
+        """Return a log directory, and one of its partition folders in its present state.
 
         Args:
             log_dir: absolute path of the log directory.

@@ -30,7 +30,7 @@ _OF_NOTHING: Final = "cae66941d9efbd404e4d88758ea67670"
 
 
 class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
-    """Undo: the originals stay in the work folder and are put back byte for byte."""
+    """Undo: the originals are kept in the work folder, and are restored byte for byte."""
 
 
 class FreeWhenVerified(Struct, frozen=True, tag="free when verified", kw_only=True):

@@ -1,4 +1,4 @@
-"""Compare what the changes and the next start need with what is free. No other module compares the two.
+"""Compare the space that the changes and the next start need with the free space. No other module compares the two.
 
 Bytes and files are treated alike: a file system needs a free inode for a new file as well as free blocks.
 ``krepair.plan.space`` computes what a change costs, and ``krepair.logdir.space`` reads what a file system has.

@@ -236,7 +236,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
         folder: folder name under the log directory.
         status: ``change``, ``nothing`` (nothing to do) or ``left alone`` (see ``why``).
         code: code for programs if ``left alone``, such as ``damage`` or ``leftovers``; else empty.
-        why: reason in one line if ``left alone``: file, position, what was expected; else the damage that stays, or
+        why: reason in one line if ``left alone``: file, position, what was expected; else the damage that remains, or
             empty.
         next_command: command that repairs the cause; may be empty.
         log_start_offset: first offset of the log.

@@ -31,9 +31,9 @@ PRIVATE_FOLDER_BYTES: Final = 64 * 1024
 _PRIVATE_FILES: Final = 12
 """Files of one partition while it is changed: folders, journal and its successor, recovery guard, copy of the plan."""
 _FOLDERS_THAT_STAY: Final = 5
-"""Blocks that stay until purge: the work folder, its folders, and one for a larger partition folder."""
+"""Blocks that remain in use until purge: the work folder, its folders, and one for a larger partition folder."""
 _FILES_THAT_STAY: Final = 5
-"""Files that stay until purge: the work folder, three folders in it, and the journal."""
+"""Files that exist until purge: the work folder, three folders in it, and the journal."""
 _RECORDS_OF_A_CHANGE: Final = 512
 _RECORD_OF_A_FILE: Final = 200
 _LISTED_FILE: Final = 40

@@ -231,7 +231,7 @@ _ENDS: Final = tuple(",;.:)")
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Wrap a text into lines. A command in it, an option with its value, and a long word stay whole."""
+    """Wrap a text into lines, without breaking a command, an option with its value, or a long word."""
     if len(text) <= width:
         return [text]
     indent = " " * (len(text) - len(text.lstrip(" ")))

@@ -1,9 +1,9 @@
 """Find wrong entries of the four offset checkpoints of the root, and repair them.
 
 A repair never makes a broker keep less. A high watermark or a recovery point past the log end is lowered to the log
-end. A log start or a cleaner offset past the log end is removed; then the start of the log counts. Entries that cannot
-be read are removed without a replacement, because their content is not known. An entry of a partition that does not
-exist here is kept: somebody may have moved the partition away, to bring it back. A broker removes the entry of a
+end. A log start or a cleaner offset past the log end is removed; a broker then uses the start of the log. Entries that
+cannot be read are removed without a replacement, because their content is not known. An entry of a partition that does
+not exist here is kept: somebody may have moved the partition away, to bring it back. A broker removes the entry of a
 deleted partition.
 
 Source: ``OffsetCheckpointFile.scala``, ``LogManager.scala``, ``LogCleanerManager.scala`` (2.2.1, 3.9.0), and starts of

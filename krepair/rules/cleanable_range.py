@@ -41,8 +41,8 @@ def find_cleanable_range(
         if offset != INT64_MAX:
             text = f"producer {producer_id} has a transaction open since offset {offset}"
             limits.append((offset, "open transaction", text))
-    # A new leader may still truncate records at or above the high watermark. If one of them superseded an older record,
-    # compaction would have removed that one, and both would be lost (KAFKA-13194).
+    # A new leader may still truncate records at or above the high watermark. If such a record superseded an older
+    # record, compaction would have removed the older record, and both would be lost (KAFKA-13194).
     limits.append((policy.high_watermark, "high watermark", f"the high watermark is {policy.high_watermark}"))
     if scan.min_unreplicated != INT64_MAX:
         since = scan.min_unreplicated

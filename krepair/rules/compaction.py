@@ -146,8 +146,8 @@ class RecordTally:
         stamp_past: number of tombstones that are the last of their key and past their batch's delete horizon.
         stamp_to_come: number of tombstones that are the last of their key and before their batch's delete horizon.
         stamp_past_bytes: uncompressed bytes of the tombstones counted by ``stamp_past``.
-        held: number of tombstones that are old enough to be removed, but stay because an older record of their key
-            stays somewhere, or because the log has to end with records.
+        held: number of tombstones that are old enough to be removed, but are kept because an older record of their key
+            is kept somewhere, or because the log has to end with records.
         rewritten: number of batches that lose some of their records.
         emptied: number of batches that lose all of their records.
     """

@@ -216,7 +216,7 @@ class Damaged(NamedTuple):
         torn: True if it is the torn tail of the partition, which is cut without consent.
         consent: value for ``--accept-data-loss``; empty if nothing is lost, or no repair is offered.
         excised: cost of cutting out only these bytes.
-        broker: cost of truncating the segment here and deleting all later ones, as a broker's recovery does.
+        broker: cost of truncating the segment here and deleting all later segments, as a broker's recovery does.
         recovery: description of what a broker's recovery does here.
         log_start: log start offset of the partition.
         why_not_alone: reason why this range must not be cut out alone, or empty.
@@ -374,7 +374,7 @@ def _why_not_alone(
 ) -> str:
     """Return the reason why a range must not be cut out while later batches are kept; empty if it may be cut out.
 
-    The records of an aborted transaction must not be kept without its marker, since consumers would read them. A
+    The records of an aborted transaction must not be kept without its marker, because consumers would read them. A
     ``.txnindex`` has no checksum: if an entry cannot be true, nobody knows which marker it means. If nothing follows
     the range, the log ends there, as after a broker's truncation.
     """

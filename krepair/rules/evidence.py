@@ -1,4 +1,4 @@
-"""Evidence about the other replicas of a partition, and what may therefore be removed from this one.
+"""Evidence about the other replicas of a partition, and what may therefore be removed from this replica.
 
 The first half decides whether transaction markers and tombstones may be removed. The second half describes which
 brokers have what a plan takes from a log.
@@ -52,7 +52,7 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Reason why transaction markers and tombstones of one partition may be removed, or are kept.
 
     Attributes:
-        kind: ``none`` (they stay), ``replicas`` (the logs of all other replicas were read), ``in-sync`` (all other
+        kind: ``none`` (they are kept), ``replicas`` (the logs of all other replicas were read), ``in-sync`` (all other
             replicas are in sync without this one, by time), ``only-replica`` (there is no other replica), ``as-broker``
             (by time alone, by consent).
         why: explanation in one line, for the reviewer.

@@ -71,10 +71,10 @@ def _joins(
 ) -> bool:
     """Return whether a segment joins the group before it.
 
-    Two rules stand above the limits. If each new segment must end with records (``policy.ends_in_records``), a segment
-    that keeps nothing always joins its neighbour, since the new log then holds the batches of the neighbour alone. And
-    the segment whose producer snapshot the next start loads begins a group: a broker since 2.8 deletes a snapshot that
-    is named after no segment, and forgets its producers (KAFKA-9393).
+    Two rules take precedence over the limits. If each new segment must end with records (``policy.ends_in_records``), a
+    segment that keeps nothing always joins its neighbour, because the new log then holds only the neighbour's batches.
+    And the segment whose producer snapshot the next start loads begins a group: a broker since 2.8 deletes a snapshot
+    whose offset is no segment's base offset, and forgets its producers (KAFKA-9393).
     """
     if policy.ends_in_records:
         if outcome.log_bytes and not outcome.kept_bytes:

@@ -319,7 +319,8 @@ def _keep_marker(
     segment: _Corrected, row: Int64s, position: int, batch_class: int, size: int, entry: int, abort: int
 ) -> None:
     segment.move(int(row[position]), int(row[size]), int(row[batch_class]), c.MARKER_DATA_REMAINS)
-    # The entry of an aborted transaction stays with its data: without it consumers would read aborted records.
+    # The entry of an aborted transaction is kept with its data: without the entry, consumers would read aborted
+    # records.
     if row[entry] >= 0:
         segment.entry_flags[row[entry]] = c.ENTRY_DATA
     elif row[abort] == 1:

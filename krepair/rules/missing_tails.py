@@ -49,7 +49,7 @@ class MissingTail(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Description of what is missing, and what shows it."""
+        """Description of the missing offsets, and of the file that shows them."""
         count = self.recorded - self.end
         known = f"offsets {self.end} to {self.last} are gone, {count} in all"
         offsets = known if self.last >= 0 else f"offsets from {self.end} on are gone"

@@ -74,7 +74,7 @@ class MarkerPolicy:
         loaded_base: base offset of the segment whose producer snapshot the next start loads; -1 if the start loads a
             snapshot at another offset, or none.
         snapshot: producers of that snapshot.
-        keeps_all: True if transaction markers and tombstones are kept whatever their age, since nothing is known of
+        keeps_all: True if transaction markers and tombstones are kept whatever their age, because nothing is known of
             other replicas.
         latest_horizon_ms: upper bound of the delete horizon in epoch milliseconds.
         mixed_epochs: True if a partition may change although a transaction has batches of two producer epochs.

@@ -135,7 +135,7 @@ class HorizonChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Result of one choice of the delete horizon, only for the reader; apply does not use it.
 
     Attributes:
-        name: ``none`` (markers and tombstones stay), ``next-pass``, ``newest``, ``TIME`` or ``unlimited``.
+        name: ``none`` (markers and tombstones are kept), ``next-pass``, ``newest``, ``TIME`` or ``unlimited``.
         horizon_ms: delete horizon in epoch milliseconds. Transaction markers in segments with this or an earlier mtime
             may be removed.
         log_bytes_after: bytes of ``.log`` that would remain in the cleanable range.

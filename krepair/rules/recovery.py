@@ -79,7 +79,7 @@ def why_not_rolled(topic: str, version: Version) -> str:
     """Return why krepair must not add an empty active segment to a log of the topic; empty if it may.
 
     Up to 2.3 a coordinator loops forever while it loads a log whose active segment is empty, if the cleaner has removed
-    the last batches before it (KAFKA-9065). Without a new segment those batches stay in the active segment, which the
+    the last batches before it (KAFKA-9065). Without a new segment these batches remain in the active segment, which the
     cleaner does not touch.
     """
     if topic not in _LOADED_TOPICS or (version is not None and version >= LOADS_PAST_CLEANED_TAIL):

@@ -28,7 +28,7 @@ def partitions_of_topic(
     """Return the partition count of a coordinator topic (0 if unknown), and whether the metadata log states it.
 
     Without a metadata log the count is inferred: all partitions are here if none below the highest is missing;
-    else Kafka's default is assumed if every name lies in the partition where that count puts the name.
+    else Kafka's default is assumed if every name lies in the partition that this default gives for the name.
 
     Args:
         views: the log directories of the broker.

@@ -231,7 +231,7 @@ def _with_others(refused: Sequence[str], ending: Sequence[str]) -> str:
 def retention_findings(
     analysis: PartitionAnalysis, deletions: Deletions, options: Options
 ) -> Iterator[Finding]:
-    """Yield segments past their retention time, where that is known and not merely Kafka's default (KR702)."""
+    """Yield segments past their retention time, if that time is known and not merely Kafka's default (KR702)."""
     if not deletions.due or deletions.if_delete or not _retention_is_known(analysis, options):
         return
     bases = set(deletions.due)

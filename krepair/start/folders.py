@@ -1,4 +1,4 @@
-"""Folders that a start does not load as they are: ``-delete``, ``-future``, ``-stray``, misnamed, or duplicated.
+"""Folders that a start does not simply load: ``-delete``, ``-future``, ``-stray``, misnamed, or duplicated folders.
 
 A broker calls a folder stray because of its topic id, not its contents: the records may exist nowhere else
 (KAFKA-15605). No version loads a folder that holds a file of a broker's suffix without an offset in its name.

@@ -226,7 +226,7 @@ def observe(plan: Plan, options: Options) -> DiskObservation | str:
     if lack is not None:  # it fits with what only root may use
         room = replace(room, reserve_bytes=space.reserve_bytes)
     needs = whole_needs(plan)
-    # What df shows, where that is enough; a broker that is root has its reserve too.
+    # The figure of df, if that is enough; a broker that runs as root has root's reserve too.
     free_bytes = space.free_bytes if needs.peak <= space.free_bytes else room.free_bytes
     return DiskObservation(
         free_bytes, needs.peak, _figures(space, needs), root_bytes=_of_root(space, room, needs)

@@ -109,7 +109,7 @@ class SubscriptionHistory(Struct, frozen=True, kw_only=True):
     Attributes:
         generations: number of group records.
         changes: number of times that the subscriptions of all members together changed.
-        returns: number of times that a subscription became what it had been before.
+        returns: number of times that a subscription returned to an earlier state.
         seen: distinct states, the latest last; each lists the topics of each kind of member.
     """
 

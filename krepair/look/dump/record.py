@@ -273,7 +273,7 @@ class RecordLines:
 
 
 def _nested(kind: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Decode what is packed inside a value too: subscriptions and assignments of a classic group."""
+    """Decode also the bytes packed inside a value: subscriptions and assignments of a classic group."""
     from krepair.formats import group_metadata, transaction_state
 
     if kind == "transaction_state":

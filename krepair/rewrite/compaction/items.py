@@ -1,6 +1,7 @@
 """Work items and results of the tasks of key compaction (``compaction.tasks`` and ``compaction.check``).
 
-They travel between driver and workers, so they are small: hashes of keys travel only if they are few, records never.
+Items and results travel between driver and workers, so they are small: hashes of keys travel only if they are few,
+records never.
 """
 
 from __future__ import annotations

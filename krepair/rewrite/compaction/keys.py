@@ -208,7 +208,7 @@ class KeyWalk:
         self._state[k.K_NOTED] = self._state[k.K_SIZED] = 0
 
     def _make_room(self) -> None:
-        """Replace a full table by a larger one; if it has its largest size already, empty it."""
+        """Replace a full table by a larger table; if it has its largest size already, empty it."""
         if len(self._table) >= self.table_rows:
             self._drain()
             return

@@ -427,7 +427,7 @@ def _stage_problem(item: CompactStageItem, summary: SegmentSummary) -> tuple[Fai
 
 
 def stay_rules_of(item: CompactItem) -> StayRules:
-    """Build the rules that decide which records of a segment stay.
+    """Build the rules that decide which records of a segment are kept.
 
     Raises:
         OSError: a file of the scratch folder cannot be read.

@@ -200,7 +200,7 @@ class _Judge:
         self._table, self._replicas, self._forks = table, replicas, forks
 
     def _lacks_key(self, offsets: Int64s, column: int) -> Bools:
-        """Mark offsets that a replica covers although it has neither the record nor a later one of its key."""
+        """Mark offsets that a replica covers although it has neither the record nor a later record of its key."""
         table = self._table
         return self._lacks_committed(offsets, column) & ~(table.opens[:, column] >= offsets)
 
@@ -234,7 +234,7 @@ class _Judge:
             if column != s:
                 cleaned_elsewhere |= lackers[column] & (o < replica.first_dirty_offset)
         between = _lie_in_gaps(o, lacks.gaps)
-        # The cleaner of s may have removed the record because of a later one in a file that was lost afterwards.
+        # The cleaner of s may have removed the record because of a later record in a file that was lost afterwards.
         before_gap = o < _unknown_gaps_end(lacks.gaps, has)
         # r has every offset from the record up to the end of s, so no tombstone or marker is missing in r.
         complete = (has.headers.highest_hole < o) & (has.end >= lacks.end)

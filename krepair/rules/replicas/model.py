@@ -106,7 +106,7 @@ class KeyLine(Struct, frozen=True, kw_only=True):
         offset: offset of the record that one replica has and another lacks.
         key: key as ``krepair dump`` shows it; only its hash if it comes from a facts file.
         have: brokers that have the record.
-        lack: brokers that have neither the record nor a later one.
+        lack: brokers that have neither the record nor a later record of the key.
         served: record that each replica would serve.
     """
 

@@ -83,7 +83,7 @@ def _find_contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) ->
     if not len(runs) or not len(starts):
         return None
     starts = starts[np.argsort(starts[:, 0], kind="stable")]
-    # Earliest offset at which each epoch, or a later one, begins on the other replica.
+    # Earliest offset at which each epoch, or a later epoch, begins on the other replica.
     earliest = np.minimum.accumulate(starts[::-1, 1])[::-1]
     later = np.searchsorted(starts[:, 0], runs[:, 0], "right")
     known = later < len(starts)
@@ -325,7 +325,7 @@ class Replica:
         return max((last for _, last in self.damaged_ranges), default=-1)
 
     def covers(self, offsets: Int64s) -> Bools:
-        """Mark the offsets for which it is known whether the replica has the record or a later one of its key."""
+        """Mark the offsets for which it is known whether the replica has the record or a later record of its key."""
         known: Bools = (
             (offsets >= self.start) & (offsets < self.end) & (offsets > self.damaged_to) & (not self.failure)
         )
