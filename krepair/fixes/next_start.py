@@ -1,6 +1,6 @@
-"""The next start of each partition, for every fix and for the forecast.
+"""Simulation of each partition's next start, for every fix and for the forecast.
 
-A start is simulated only where files are wrong. Otherwise its result is known: it reads the unflushed segments, and
+A start is simulated only if files are wrong. Otherwise the result is known: the start reads the unflushed segments and
 changes nothing.
 """
 
@@ -52,14 +52,14 @@ _ENTRY: Final = struct.Struct(">ii")
 def simulate_next_starts(
     context: Context, analyses: Sequence[PartitionAnalysis], *, whole: bool = False
 ) -> None:
-    """Store ``NEXT_START`` of each partition, with its files as they will be after the changes proposed so far.
+    """Store ``NEXT_START`` of each partition, for its files after the changes proposed so far.
 
-    The start is that of the broker's version, or of each of ``JUDGED_VERSIONS`` if the version is unknown. A second
-    call without new changes does nothing. The log end stays unknown for logs that a start after an unclean stop reads,
-    but krepair has not read yet.
+    The simulated version is the broker's, or each of ``JUDGED_VERSIONS`` if the version is unknown. A second call
+    without new changes does nothing. The log end offset remains unknown for logs that a start after an unclean stop
+    reads but krepair has not read yet.
 
     Args:
-        whole: True to replay the producers up to the log end, too, as they may make a start fail.
+        whole: True to replay also the producers up to the log end, because these may make a start fail.
     """
     versions = _versions(context)
     _find_ends_below_log_starts(context, analyses)
@@ -78,7 +78,7 @@ def simulate_next_starts(
 
 
 def _find_ends_below_log_starts(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
-    """Read the active segments of logs that may end below a recorded log start, which ``checkpoints`` then removes."""
+    """Read active segments of logs that may end below a recorded log start, which ``checkpoints`` then removes."""
     starts = context.view.log_start.offsets if "checkpoints" in context.options.fixes else {}
     doubted = {
         analysis.partition.folder: analysis
@@ -95,7 +95,7 @@ def _find_ends_below_log_starts(context: Context, analyses: Sequence[PartitionAn
 def _simulated(
     context: Context, chosen: Sequence[_Files], versions: Sequence[VersionNumber], *, whole: bool
 ) -> list[NextStart]:
-    """Return the next start with each of these files, simulated where a file is wrong."""
+    """Return the next start of each partition, simulated if one of its files is wrong."""
     starts: dict[int, NextStart] = {}
     for number, files in enumerate(chosen):
         loaded = files.as_found(versions, whole=whole) if files.is_told else files.not_read()
@@ -136,13 +136,14 @@ def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broke
 
 
 def why_not_started(context: Context) -> dict[str, Skipped]:
-    """Return folder -> reason to skip the partition, if the next start is worse with its changes than without.
+    """Return reasons to skip partitions whose next start is worse with the changes than without, by folder.
 
-    A worse start fails; or it recovers offsets that it would not have recovered before, except in a merged segment; or
-    it recovers fewer, from a snapshot that cannot be right; or it forgets all producers, which it does if no snapshot
-    is left after a clean stop. A cut by consent may leave none up to the new log end. A broker of 2.8 or later that
-    recovers a segment deletes all snapshots above it; the recovery of a later one makes one again, so indexes made for
-    some of the segments may cost the last.
+    A worse start fails; or the start recovers offsets that it would not recover without the changes, except in a merged
+    segment; or it recovers fewer offsets, from a snapshot that cannot be right; or the start forgets all producers,
+    which happens if no snapshot remains after a clean stop. A cut by consent may leave no snapshot up to the new log
+    end. When a broker of 2.8 or later recovers a segment, the broker deletes all snapshots above that segment. Only the
+    recovery of a later segment makes a snapshot again, so rebuilding the indexes of some segments may remove the last
+    snapshot.
     """
     versions = _versions(context)
     pairs: dict[str, tuple[_Files, _Files]] = {}
@@ -203,10 +204,11 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
 
 
 def _recovered_anew(analysis: PartitionAnalysis, without: LoadedLog, loaded: LoadedLog) -> tuple[int, ...]:
-    """Return the segments that a start recovers only because of the changes; a merged one has its own indexes.
+    """Return the segments that a start recovers only because of the changes, except merged segments.
 
-    Where segments go by consent, the log ends in an earlier one, which a start recovers then. A segment that the start
-    deletes as the files are, behind a cut, is no loss if it is recovered instead.
+    A merged segment has its own indexes. After a withdrawal of segments by consent, an earlier segment is the last one,
+    which a start then recovers. A segment that the start would delete behind a cut, without the changes, loses nothing
+    if the start recovers it instead.
     """
     merged = {
         change.base_offset
@@ -239,14 +241,14 @@ def _forgets_producers(options: Options, text: str, loaded: LoadedLog) -> Skippe
 
 
 class _StartAsked(NamedTuple):
-    """State of a partition for which a start was simulated, and how far."""
+    """State of a partition for which a start was simulated, and the extent of the simulation."""
 
     changes: int
     read: bool
     whole: bool
 
     def covers(self, wanted: _StartAsked) -> bool:
-        """Return whether the earlier simulation answers this request, too."""
+        """Return whether the earlier simulation also answers this request."""
         return self[:2] == wanted[:2] and self.whole >= wanted.whole
 
 
@@ -254,7 +256,7 @@ _ASKED: ResultKey[_StartAsked] = ResultKey("what the next start was asked of")
 
 
 class _Files:
-    """Files of one partition as its next start finds them."""
+    """Files of one partition in the state that its next start finds."""
 
     def __init__(self, context: Context, analysis: PartitionAnalysis) -> None:
         view = self._view = context.view
@@ -275,7 +277,7 @@ class _Files:
         made = {name for change in analysis.changes for name in change.leaves}
         gone = names_removed(analysis.changes)
         self._made = made
-        # A merged segment is not there yet: its sources stand for it, with their indexes.
+        # A merged segment does not exist yet: its sources and their indexes represent the merged segment.
         self._gone = names_removed(change for change in analysis.changes if isinstance(change, ReplaceFile))
         self._snapshots = tuple(
             snapshot for snapshot in analysis.partition.snapshots if snapshot.file.name not in gone
@@ -292,12 +294,12 @@ class _Files:
 
     @property
     def is_told(self) -> bool:
-        """True if the start can be simulated: all that its result depends on is known, or needs only a few reads."""
+        """True if the start can be simulated, because all its inputs are known or need only a few reads."""
         is_known = self._clean or bool(self._facts) or not self._parts
         return is_known and _can_be_simulated(self._analysis)
 
     def may_change_what_is_recovered(self, before: _Files) -> bool:
-        """Return whether changes of indexes may decide which segments a start recovers besides the unflushed ones."""
+        """Return whether changed indexes may decide which flushed segments a start recovers."""
         closed = [part.segment for part in self._parts if not self._is_recovered(part.base_offset)]
         names = {
             segment_name(segment.base_offset, suffix) for segment in closed for suffix in (INDEX, TIME_INDEX)
@@ -308,7 +310,7 @@ class _Files:
         )
 
     def is_impossible(self, offset: int) -> bool:
-        """Return whether a snapshot that the changes do not make has a producer at or past its own offset."""
+        """Return whether a snapshot not made by the changes has a producer at or past the snapshot's own offset."""
         for snapshot in self._snapshots:
             if snapshot.offset == offset and snapshot.file.name not in self._made:
                 try:
@@ -321,7 +323,7 @@ class _Files:
     # -- without a simulation
 
     def as_found(self, versions: Sequence[VersionNumber], *, whole: bool) -> LoadedLog | None:
-        """Return the log as it is, if no file that a start may read is wrong; else None."""
+        """Return the log as it is if no file that a start may read is wrong; else None."""
         partition, analysis = self._analysis.partition, self._analysis
         if not self._parts or any(leftover.kind == "swap" for leftover in partition.leftovers):
             return None
@@ -345,7 +347,7 @@ class _Files:
         )
 
     def not_read(self) -> LoadedLog:
-        """Return what is known of a start that reads logs which krepair has not read."""
+        """Return the known results of a start that reads logs which krepair has not read."""
         limit = self._recovered[0] if self._recovered else -1
         return LoadedLog(
             recovered=self._recovered,
@@ -360,7 +362,7 @@ class _Files:
         return bool(self._recovered) and base_offset >= self._recovered[0]
 
     def _readable_below(self, limit: int) -> int:
-        """Return the offset of the newest snapshot up to a limit that can be read, -1 without one."""
+        """Return the offset of the newest readable snapshot up to a limit, -1 without such a snapshot."""
         for snapshot in reversed(self._snapshots):
             if self._log_start < snapshot.offset <= limit and self._is_readable(snapshot):
                 return snapshot.offset
@@ -373,7 +375,7 @@ class _Files:
             return False
 
     def _is_wrong(self, part: LogPart, *, whole: bool) -> bool:
-        """Return whether a segment is not as a broker leaves it, in the parts that its start may read."""
+        """Return whether a segment differs from what a broker leaves, in the parts that a start may read."""
         analysis, segment = self._analysis, part.segment
         facts = self._facts.get(segment.base_offset)
         is_last = part is self._parts[-1]
@@ -400,7 +402,7 @@ class _Files:
         return file is not None and file.name in self._made
 
     def _newest(self, limit: int, *, whole: bool) -> int | None:
-        """Return the offset of the snapshot that is loaded, -1 without one; None if only a simulation can tell."""
+        """Return the offset of the snapshot that a start loads, -1 without one; None if only a simulation can tell."""
         if any(snapshot.offset > limit for snapshot in self._snapshots) and self._clean:
             return None
         usable = [snapshot for snapshot in self._snapshots if self._log_start < snapshot.offset <= limit]
@@ -480,7 +482,7 @@ def _sizes(segment: Segment) -> tuple[tuple[FileRef | None, int], ...]:
 
 
 _FRONT: Final = struct.Struct(">qi4xb6xi")
-"""Base offset, size and magic of a batch, and in v2 the delta of its last offset."""
+"""Layout of base offset, size and magic of a batch, and in v2 the delta of the batch's last offset."""
 
 
 def _leads_in(segment: Segment, facts: SegmentFacts | None) -> bool:
@@ -524,7 +526,7 @@ def swaps_of(partition: Partition) -> tuple[SegmentFiles, ...]:
 
 
 def _can_be_simulated(analysis: PartitionAnalysis) -> bool:
-    """Return whether each file is what its name says, and every index can be mapped."""
+    """Return whether each file is of the kind that its name says, and every index can be mapped."""
     partition = analysis.partition
     pending = [leftover for leftover in partition.leftovers if leftover.kind in {"swap", "cleaned"}]
     if partition.special is not None:
@@ -538,7 +540,7 @@ def _can_be_simulated(analysis: PartitionAnalysis) -> bool:
 
 
 def _is_missing_a_beginning(analysis: PartitionAnalysis) -> bool:
-    """Return whether a transaction may begin in missing offsets: there are some between segments, and producers."""
+    """Return whether a transaction may begin in offsets that are missing between segments of a log with producers."""
     partition = analysis.partition
     if not any(snapshot.file.size > producer_snapshot.HEADER_SIZE for snapshot in partition.snapshots):
         return False
@@ -569,6 +571,6 @@ def _index_is_wrong(view: LogDir, analysis: PartitionAnalysis, segment: Segment)
 
 
 def _is_too_long(analysis: PartitionAnalysis, segment: Segment) -> bool:
-    """Return whether an active index is longer than ``segment.index.bytes``, to which a start resizes it."""
+    """Return whether an active index exceeds ``segment.index.bytes``, to which a start resizes active indexes."""
     most = analysis.settings.segment_index_bytes
     return any(file.size > most for file in (segment.index, segment.time_index) if file is not None)

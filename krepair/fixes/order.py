@@ -1,8 +1,8 @@
-"""The choice of the order of commit (P1 or P2), and of whether it needs the recovery guard.
+"""Choice of the order of commit (P1 or P2), with or without the recovery guard.
 
-It is made for a new plan, and again right before the plan is applied, because it depends on the active segments of all
-partitions, to which a broker may have written since. The plan has a digest of their sizes and times: if that is the
-same, no segment is read again.
+krepair chooses for a new plan, and again right before the plan is applied, because the choice depends on the active
+segments of all partitions, to which a broker may have written since. The plan has a digest of the sizes and times of
+these segments: if the digest is the same, no segment is read again.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _LAST_WITH_P1: Final = (2, 8)
 
 
 def commit_of(context: Context, partitions: Sequence[PartitionPlan], root: Collection[str]) -> Commit:
-    """Choose how the changes of a plan are swapped in.
+    """Choose the order in which the changes of a plan are swapped in, and the recovery guard.
 
     Args:
         partitions: partitions of the plan.
-        root: names of the root's files that the plan changes, before all others.
+        root: names of the root's files that the plan changes before all other files.
 
     Raises:
-        PersonDecidesError: the order depends on a broker version that is not known, or the recovery guard on a damaged
+        PersonDecidesError: the order depends on an unknown broker version, or the recovery guard depends on a damaged
             file that the plan does not repair.
     """
     lowest = lowest_changes(partitions)
@@ -66,7 +66,7 @@ def commit_of(context: Context, partitions: Sequence[PartitionPlan], root: Colle
 
 
 def lowest_changes(partitions: Iterable[PartitionPlan]) -> dict[str, int]:
-    """Return partition folder -> lowest base offset from which recovery must begin while the changes are made."""
+    """Return the lowest base offset from which recovery must begin during the changes, by partition folder."""
     lowest: dict[str, int] = {}
     for partition in partitions:
         froms = [change.recovers_from for change in partition.changes]
@@ -94,7 +94,7 @@ def damage_now(
     scratch: Scratch,
     keeps_marker: bool,
 ) -> str:
-    """Return why the plan's recovery guard would do harm now: the first log that a recovery would cut; empty if none.
+    """Return why the plan's recovery guard would do harm now: the first log that a recovery would cut; or empty.
 
     Active segments that differ from those of the plan are read again.
 
@@ -103,9 +103,9 @@ def damage_now(
         view: the log directory now.
         remaining: targets with the changes that are still to be made or undone.
         scratch: scratch folder for data that does not fit into memory.
-        keeps_marker: True if a recovery guard holds the clean-shutdown marker and will give it back.
+        keeps_marker: True if a recovery guard holds the clean-shutdown marker and will restore the marker.
     """
-    # With the digest of the plan no active segment can be damaged that was not when the plan was made.
+    # If the digest equals the plan's, no active segment was damaged after the plan was made.
     if (
         not plan.commit.fence
         or not lowest_changes(remaining)
@@ -126,7 +126,7 @@ def damage_now(
 def commit_now(
     plan: Plan, view: LogDir, remaining: Sequence[PartitionPlan], harm: str, broker_version: str
 ) -> Commit:
-    """Return the order of commit for the present broker, with the plan's recovery guard if that does no harm.
+    """Return the order of commit for the present broker, with the plan's recovery guard if the guard does no harm.
 
     Args:
         plan: the plan that is applied or undone.
@@ -136,7 +136,7 @@ def commit_now(
         broker_version: value of ``--broker-version``; empty: that of the plan.
 
     Raises:
-        RefusedError: the order depends on the broker's version, and nothing says which version it is.
+        RefusedError: the order depends on the broker's version, which is unknown.
         UsageError: the version is malformed.
     """
     if not lowest_changes(remaining) or (plan.commit.fence and not harm):
@@ -155,7 +155,7 @@ def _damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[D
     """Return the damaged active segments that a recovery under the guard would cut now.
 
     Closed segments are known by their fingerprints. Without a clean-shutdown marker a broker recovers active segments
-    in any case, with the recovery guard or without it.
+    in any case, with or without the recovery guard.
     """
     if not context.view.clean_shutdown:
         return []
@@ -165,8 +165,8 @@ def _damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[D
 def _all_damage(context: Context) -> list[DamagedSegment]:
     """Return the damage of all logs that were read, and of the active segments of all other partitions.
 
-    The recovery guard makes a broker recover those active segments. Without a clean-shutdown marker it recovers them in
-    any case.
+    The recovery guard makes a broker recover those active segments. Without a clean-shutdown marker a broker recovers
+    active segments in any case.
     """
     read = [analysis for analysis in context.analyses.values() if analysis.segments]
     damaged = [
@@ -200,7 +200,7 @@ def _damaged_last(context: Context, but: Collection[str]) -> list[DamagedSegment
 def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, active: bool) -> bool:
     """Return whether a recovery under the guard could cut records that the next start would leave.
 
-    A torn tail holds no whole batch, so cutting it loses nothing. Without a clean-shutdown marker the active segment is
+    A torn tail holds no complete batch, so a cut loses nothing. Without a clean-shutdown marker the active segment is
     recovered in any case.
     """
     if facts.summary.damage == D_NONE:
@@ -213,11 +213,11 @@ def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, acti
 
 
 class DamagedSegment(NamedTuple):
-    """A segment that a recovery would cut.
+    """Segment that a recovery would cut.
 
     Attributes:
-        folder: name of its partition folder.
-        active: True for the last segment of its partition.
+        folder: name of the partition folder.
+        active: True for the last segment of the partition.
     """
 
     folder: str
@@ -228,7 +228,7 @@ class DamagedSegment(NamedTuple):
 def damage_in_reach(
     lowest_groups: Mapping[str, int], damaged: Iterable[DamagedSegment]
 ) -> list[DamagedSegment]:
-    """Return the damaged segments that a recovery with the guard would cut, together with all that follows them.
+    """Return the damaged segments that a recovery with the guard would cut, together with all later segments.
 
     Args:
         lowest_groups: partition folder -> base offset of its first group.
@@ -245,7 +245,7 @@ def damage_in_reach(
 def choose_commit(
     lowest_groups: Mapping[str, int], damaged: Iterable[DamagedSegment], broker_version: str
 ) -> Commit:
-    """Choose P1 with the recovery guard; if recovery would meet damage, the order of the broker's version without it.
+    """Choose P1 with the recovery guard; or, if recovery would meet damage, the version's order without a guard.
 
     Args:
         lowest_groups: partition folder -> base offset of its first group.
@@ -253,7 +253,7 @@ def choose_commit(
         broker_version: version of the broker that will be started next, such as ``3.9.2``; empty if unknown.
 
     Raises:
-        PersonDecidesError: the recovery guard would meet damage and the version is not known.
+        PersonDecidesError: a recovery would meet damage and the version is unknown.
         UsageError: the version is malformed.
     """
     reach = damage_in_reach(lowest_groups, damaged)

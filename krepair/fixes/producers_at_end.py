@@ -1,4 +1,4 @@
-"""The producer snapshot that a broker would load for a log that ends at an offset, and where its replay begins."""
+"""Producer snapshot that a broker would load for a log with a given end, and the start of the replay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SNAPSHOT_AT_MOST_BYTES: Final = 1 << 30
 def newest_snapshot(
     snapshots: Sequence[Snapshot], log_end: int
 ) -> tuple[int, tuple[ProducerSnapshotState, ...]]:
-    """Return the snapshot that a broker would load, the newest valid one up to the log end; (-1, ()) if none.
+    """Return the newest valid snapshot up to the log end, which a broker would load; (-1, ()) if there is none.
 
     Raises:
         OSError: a snapshot cannot be read.
@@ -46,7 +46,7 @@ def newest_snapshot(
 
 
 def replayed_from(partition: Partition, floor: int) -> int:
-    """Return the base offset from which transactions are replayed, so that those open at the range are read whole.
+    """Return the base offset from which to replay, so that transactions open at ``floor`` are read completely.
 
     Raises:
         OSError: a producer snapshot cannot be read.
@@ -58,7 +58,7 @@ def replayed_from(partition: Partition, floor: int) -> int:
 
 
 def read_snapshot_file(snapshot: Snapshot) -> SnapshotFile:
-    """Check one snapshot, piece by piece.
+    """Read and check one snapshot, piece by piece.
 
     Raises:
         OSError: the snapshot cannot be read.

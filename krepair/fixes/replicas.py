@@ -1,7 +1,8 @@
 """Reading of the replicas of other brokers, for ``compare``, ``facts`` and the evidence of ``plan``.
 
-It parses the brokers on the command line, lists their log directories, and reads the logs in them. A log that changes
-while it is read is read again; if its broker runs, only the part that cannot change any more counts.
+This module parses the brokers on the command line, lists their log directories, and reads the logs in these
+directories. A log that changes during the reading is read again; if the log's broker is running, only the part that can
+no longer change is used.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from krepair.replicas.facts import FactsFile, FactsLog
 
 TRIES: Final = 3
-"""Largest number of readings of a replica whose files change while it is read."""
+"""Maximum number of readings of a replica whose files change during the reading."""
 _SWAP_S: Final = 0.3
 """Pause in seconds after which a running broker has mostly put its new segments in place."""
 _FORM: Final = "expected ID=LOGDIR, ID=LOGDIR,LOGDIR or ID=FACTS, as 1=/mnt/b1/kafka or 3=b3.facts"
@@ -395,9 +396,9 @@ class ReplicaLog(NamedTuple):
     def unknown(self) -> str:
         """Reason why the final contents of the folder are unknown, or empty.
 
-        A broker that stops or dies while its cleaner puts a segment in its place leaves a ``.swap``, and of the
-        segments that it replaces only some, or none. What looks like a lost segment then lies in the swap. A clean stop
-        of 2.2.1 does that, too: its scheduler stops before its cleaner.
+        A broker that stops or dies while its cleaner swaps in a segment leaves a ``.swap``, and only some or none of
+        the segments that the swap replaces. The records of an apparently lost segment then lie in the swap. Even a
+        clean stop of 2.2.1 may leave this state, because its scheduler stops before its cleaner.
 
         Source: Log.replaceSegments and asyncDeleteSegment, KafkaServer.shutdown (2.2.1); UnifiedLog.replaceSegments
         (3.9.2).
@@ -442,7 +443,7 @@ class ReplicaLog(NamedTuple):
         """Return the part of a running broker's log that cannot change: closed, committed and flushed segments.
 
         High watermark and recovery point bound the part that is compared. The rest is read too, the active segment as
-        far as it is written: a cleaner may have removed a record in favour of a later one there.
+        far as it is written: a cleaner may have removed a record in favour of a later record in the rest.
         """
         bound = min(self.state.high_watermark, self.state.recovery_point)
         ends = [base for base, _ in listing.log_sizes[1:] if base <= bound]
@@ -450,7 +451,7 @@ class ReplicaLog(NamedTuple):
         return self._replace(listing=listing, segments=segments, bound=ends[-1] if ends else 0)
 
     def still(self, listing: Partition) -> bool:
-        """Return whether the files are still those that were read; a running broker's last one may have grown."""
+        """Return whether the files are still those that were read; a running broker's last log may have grown."""
         if log_swaps(self.folder) or log_swaps(listing):
             return False
         if self.bound < 0:

@@ -164,7 +164,7 @@ def target_of(
 
 
 def rules_now(context: Context) -> StateRules:
-    """Return the rules by which the broker that will start forgets producers."""
+    """Return the rules by which the broker that will start expires producers."""
     settings, version = context.settings, version_of(context.options.broker_version)
     after_ms = expiry_of(version, settings.producer_id_expiration_ms, settings.transactional_id_expiration_ms)
     return StateRules(version, context.options.now_ms, after_ms)
@@ -179,7 +179,7 @@ def analyze_snapshots(
     always: bool = False,
     closes: bool = False,
 ) -> list[SnapshotFacts | None]:
-    """Return what is wrong with each target's snapshots and what belongs at its log end; None without a log.
+    """Return the problems of each target's snapshots and the correct snapshot at its log end; None without a log.
 
     Args:
         targets: partitions whose snapshots are checked.
@@ -277,7 +277,7 @@ class _SnapshotAnalysis:
             reason = reason or f"{unknown.name}: {unknown.damage.text}"
             self.result = self.result._replace(left=reason, unread=(unknown.name, unknown.damage.text))
         # A recovery of the first segment loads the snapshot at its base offset if only the recorded log start is lower.
-        # Without this the replay here would begin without that snapshot, and miss producers that the broker keeps.
+        # Otherwise the replay here would begin without that snapshot, and miss producers that the broker keeps.
         loads_first = self.target.recovered_from <= first and recorded < first
         above = first - 1 if loads_first else log_start
         end = log_end if log_end >= 0 else INT64_MAX
@@ -384,7 +384,7 @@ class _SnapshotAnalysis:
         return [base for base in self.needed if base not in self.facts or base < self.start]
 
     def finish(self, rules: StateRules) -> None:
-        """Add the stale open transactions and the producer state at the log end, or why the state is unknown."""
+        """Add the stale open transactions and the producer state at the log end, or the reason for an unknown state."""
         forgotten = tuple(self._forgotten())
         self.result = self.result._replace(forgotten=forgotten)
         if not self.needed:
@@ -514,7 +514,7 @@ class Snapshots(Fix):
             analysis.put(SNAPSHOTS_RESULT, result)
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return KR501 to KR506, the snapshot to build, and those to remove."""
+        """Return findings KR501 to KR506, the snapshot to build, and the snapshots to remove."""
         apart = analysis_apart(analysis)
         damaged = apart is not None and any(finding.rule == "KR501" for finding in _beside_swap(apart))
         if apart is not None and (damaged or snapshot_changes(apart)[0]):
@@ -603,7 +603,7 @@ def _rebuilt_without_stale(work: Work, staging: Staging, change: ReplaceFile) ->
 
 
 def snapshot_findings(analysis: PartitionAnalysis, result: SnapshotFacts) -> Iterator[Finding]:
-    """Yield what is wrong with the snapshots of one partition."""
+    """Yield the findings on the snapshots of one partition."""
     folder = analysis.partition.folder
     name, text = result.unread
     if name:
@@ -787,7 +787,7 @@ def _names(offsets: Sequence[int]) -> str:
 
 
 def snapshot_changes(analysis: PartitionAnalysis) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """Return the snapshot to build and those to remove, and notes for the reviewer."""
+    """Return the snapshot to build, the snapshots to remove, and notes for the reviewer."""
     result = analysis.result(SNAPSHOTS_RESULT)
     if result is None:
         return (), ()
@@ -810,7 +810,7 @@ def snapshot_changes(analysis: PartitionAnalysis) -> tuple[tuple[ReplaceFile, ..
 
 
 def _notes(analysis: PartitionAnalysis, result: SnapshotFacts) -> tuple[str, ...]:
-    """Return notes on what stays unknown, and on the transactions that read_committed consumers wait for."""
+    """Return notes on unknown state, and on transactions for which read_committed consumers wait."""
     table = producer_snapshot.table(result.data or b"")
     opened = table[table[:, OPEN_FIRST] >= 0]
     first = opened[np.argsort(opened[:, OPEN_FIRST], kind="stable")][:_FEW]

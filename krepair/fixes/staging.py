@@ -1,4 +1,4 @@
-"""What a fix gets to stage and to verify its changes: the plan, the folders, and facts of the logs."""
+"""Inputs with which a fix stages and verifies its changes: the plan, the folders, and facts of the logs."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Kind(NamedTuple):
 
 @dataclass(eq=False)
 class Work:
-    """Everything that changes are staged and verified with.
+    """Inputs and results of staging and verifying changes.
 
     Attributes:
         plan: the plan, after its review.
@@ -255,7 +255,7 @@ class Work:
         )
 
     def place(self, staging: Staging) -> Place:
-        """Return where a partition's files are, for work items."""
+        """Return the location of a partition's files, for work items."""
         return place_in(self.view, staging.plan.folder)
 
     @cached_property
@@ -322,7 +322,8 @@ class Work:
 
     def high_watermark(self, staging: Staging) -> int:
         """Return the plan's high watermark, or the one recorded now if that is lower; -1 if there was none."""
-        # A broker may have run since, and records above its lower mark may still be truncated: they supersede nothing.
+        # A broker may have run since, and records above its lower high watermark may still be truncated: such records
+        # supersede nothing.
         return min(staging.plan.high_watermark, watermark_of(self.view, staging.listed))
 
     def take_facts(

@@ -1,4 +1,4 @@
-"""Every fix, in the order in which they depend on each other. A new fix is one module and one line here."""
+"""All fixes, in the order of their dependencies. A new fix is one module and one line here."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def requested_fixes(words: Iterable[str]) -> tuple[Fix, ...]:
 
 
 def words_of(fix: Fix) -> tuple[str, ...]:
-    """Return the words that may be typed for a fix."""
+    """Return the words that ``--fix`` accepts for a fix."""
     return (fix.name, *(f"{fix.name}={mode}" for mode in fix.modes))
 
 
@@ -87,7 +87,7 @@ def command_for(findings: Iterable[Finding], best_modes: dict[str, str]) -> str:
 
     Args:
         findings: findings of one log directory.
-        best_modes: name of a fix -> recommended mode of the fix, see ``Fix.best_mode``.
+        best_modes: recommended mode of each fix by its name, see ``Fix.best_mode``.
     """
     repairable = [finding for finding in findings if counts(finding) and finding.fix != "none"]
     wanted = [fix for fix in FIXES if any(fix.answers(finding) for finding in repairable)]

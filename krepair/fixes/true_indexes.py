@@ -24,7 +24,7 @@ _INTERVAL_BYTES = 1 << 30
 
 
 def untrue_index(folder: PartitionFolder, names: Sequence[str]) -> str:
-    """Read indexes with their logs; return what is wrong with the first untrue index, or nothing.
+    """Read indexes with their logs; describe the error of the first untrue index, or return an empty text.
 
     Args:
         names: names of index files in the folder.

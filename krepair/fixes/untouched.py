@@ -58,8 +58,7 @@ def _why_never_touched(partition: Partition, settings: TopicSettings) -> str:
 def analyses_apart(analyses: Iterable[PartitionAnalysis]) -> list[PartitionAnalysis]:
     """Return a separate analysis of each partition whose only obstacle is its leftovers.
 
-    Nothing of that analysis goes into a plan. It only shows whether there is something to repair that the plan has to
-    leave.
+    No part of that analysis enters a plan. The analysis only shows whether the plan skips a needed repair.
     """
     waiting = []
     for analysis in analyses:

@@ -1,1 +1,1 @@
-"""Fix ``markers``: removal of transaction markers and empty batches that no reader needs any more (KAFKA-8335)."""
+"""Fix ``markers``: removal of transaction markers and retained empty batches that no reader needs (KAFKA-8335)."""

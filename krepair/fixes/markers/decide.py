@@ -1,4 +1,4 @@
-"""Decisions of ``--fix markers``: which transaction markers and retained empty batches go (KAFKA-8335)."""
+"""Decisions of ``--fix markers``: the transaction markers and retained empty batches to remove (KAFKA-8335)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class KeyFacts(NamedTuple):
 
     Attributes:
         compaction: decisions of the key compaction.
-        scratch_bytes: upper limit of the disk space that its keys take in a scratch folder, in bytes.
+        scratch_bytes: upper limit of the disk space, in bytes, that the keys take in a scratch folder.
     """
 
     compaction: Compaction
@@ -74,13 +74,13 @@ COMPACT_RESULT: ResultKey[KeyFacts | Skipped] = ResultKey("keys")
 
 
 def decided_by_key(analysis: PartitionAnalysis) -> Compaction | None:
-    """Return the decisions of key compaction, which include the rules of markers; None if there are none."""
+    """Return the decisions of key compaction, which include those on markers; None without key compaction."""
     decided = analysis.result(COMPACT_RESULT)
     return decided.compaction if isinstance(decided, KeyFacts) else None
 
 
 def left_alone(analysis: PartitionAnalysis) -> Skipped | None:
-    """Return why no decision on a partition is possible; None if one was made, or none was requested."""
+    """Return why no decision on a partition is possible; None if a decision was made or none was requested."""
     if analysis.log is not None and analysis.log.problem is not None:
         return analysis.log.problem
     decided = analysis.result(MARKERS_RESULT) or analysis.result(COMPACT_RESULT)
@@ -88,7 +88,7 @@ def left_alone(analysis: PartitionAnalysis) -> Skipped | None:
 
 
 def transaction_indexes_disagree(analysis: PartitionAnalysis) -> bool:
-    """Return whether reading the logs met a transaction index that is damaged or contradicts the markers."""
+    """Return whether the scan found a transaction index that is damaged or contradicts the markers."""
     reason = left_alone(analysis)
     return reason is not None and reason.code in TXN_CODES
 
@@ -97,7 +97,7 @@ def transaction_indexes_disagree(analysis: PartitionAnalysis) -> bool:
 
 
 def policy_or_left(context: Context, analysis: PartitionAnalysis) -> MarkerPolicy | Skipped:
-    """Return the inputs of compaction for a partition that was read, or why they are missing."""
+    """Return the inputs of compaction for a partition that was read, or the reason why inputs are missing."""
     missing = missing_segment(context.view, analysis)
     if missing is not None:
         return missing
@@ -131,9 +131,9 @@ def decide_markers(context: Context, analysis: PartitionAnalysis) -> PartitionDe
 
 
 def check_transaction_indexes(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
-    """Skip a partition if an index entry that would be carried over is not true.
+    """Skip a partition if a transaction index entry that would be carried over is untrue.
 
-    Once its markers are removed, nothing could prove such an entry wrong any more.
+    After the markers are removed, nothing could prove such an entry wrong.
     """
     carrying = [(analysis, logs) for analysis in analyses if (logs := _replayed(context, analysis))]
     if not carrying:
@@ -154,9 +154,9 @@ def check_transaction_indexes(context: Context, analyses: Sequence[PartitionAnal
 
 
 def _replayed(context: Context, analysis: PartitionAnalysis) -> tuple[tuple[int, int], ...]:
-    """Return (base offset, bytes) of the logs that prove the partition's index entries; empty if no marker goes.
+    """Return (base offset, bytes) of the logs that prove the index entries; empty if no marker is removed.
 
-    Entries after damage, which only the active log may have, cannot be proven.
+    Entries after damage cannot be proven; only the active log may be damaged.
     """
     decision = analysis.result(MARKERS_RESULT)
     if not isinstance(decision, PartitionDecision) or not any(group.changes for group in decision.groups):
@@ -175,7 +175,7 @@ def left_by_a_start(
     decision: PartitionDecision,
     changed: Sequence[GroupDecision],
 ) -> Skipped | None:
-    """Return why a start would fail once these groups are rewritten, or None."""
+    """Return why a start would fail after these groups are rewritten, or None."""
     return why_a_start_would_fail(
         analysis.partition.folder,
         policy,
@@ -187,7 +187,7 @@ def left_by_a_start(
 
 
 def _scan_held(context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy) -> Skipped | None:
-    """Scan segments with markers that stay for other replicas again, now that these are known."""
+    """Scan segments again that have markers kept for other replicas, now that these markers are known."""
     bases = [base for base, _ in _segments_with_held_markers(analysis, policy)]
     nobody = NeedsRescan(np.empty((0, 2), np.int64), tuple(bases))
     return _scanned(context, analysis, policy, nobody)
@@ -196,7 +196,7 @@ def _scan_held(context: Context, analysis: PartitionAnalysis, policy: MarkerPoli
 def _segments_with_held_markers(
     analysis: PartitionAnalysis, policy: MarkerPolicy
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield (base offset, markers that stay for other replicas) of the segments that have some."""
+    """Yield (base offset, markers kept for other replicas) for each segment with such markers."""
     for facts in analysis.segments:
         held = held_between(policy, facts.base_offset, facts.summary.last_offset + 1)
         if held:
@@ -206,7 +206,7 @@ def _segments_with_held_markers(
 def _scan_again(
     context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy, needed: NeedsRescan
 ) -> PartitionDecision | Skipped:
-    """Scan segments again, now that it is known whose markers stay."""
+    """Scan segments again, now that the producers whose markers are kept are known."""
     problem = _scanned(context, analysis, policy, needed)
     if problem is not None:
         return problem
@@ -220,7 +220,7 @@ def _scan_again(
 def _scanned(
     context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy, needed: NeedsRescan
 ) -> Skipped | None:
-    """Scan some segments again; return the reason if that failed, else None."""
+    """Scan some segments again; return the reason for a failure, else None."""
     from krepair.scan.scan import scan
 
     assert analysis.log is not None
@@ -269,7 +269,7 @@ def marker_policy(context: Context, analysis: PartitionAnalysis) -> MarkerPolicy
 
 
 def policy_with(context: Context, analysis: PartitionAnalysis, others: OtherReplicas) -> MarkerPolicy:
-    """Return the inputs that ``plan`` and ``apply`` share, without those on evidence and time, which the plan holds.
+    """Return the inputs that ``plan`` and ``apply`` share, except evidence and time, which the plan records.
 
     Raises:
         OSError: a producer snapshot cannot be read.
@@ -298,7 +298,7 @@ def policy_with(context: Context, analysis: PartitionAnalysis, others: OtherRepl
 
 
 def high_watermark_of(context: Context, analysis: PartitionAnalysis) -> int:
-    """Return the high watermark that decisions use: the log end if the user asked for it."""
+    """Return the high watermark for decisions: the checkpoint's, or the log end if the user requested that."""
     if context.options.assume_high_watermark == "log-end":
         return max(analysis.high_watermark, log_end_of(analysis.segments))
     return analysis.high_watermark
@@ -310,7 +310,7 @@ def high_watermark_of(context: Context, analysis: PartitionAnalysis) -> int:
 def bloat_findings(
     context: Context, analysis: PartitionAnalysis, decision: PartitionDecision
 ) -> Iterator[Finding]:
-    """Yield KR101: the bytes that compaction of markers would free."""
+    """Yield finding KR101 with the bytes that compaction of markers would free."""
     unlimited = next((choice for choice in decision.horizons if choice.name == _LATEST), None)
     before = sum(outcome.log_bytes for outcome in decision.outcomes)
     now = sum(outcome.kept_bytes for outcome in decision.outcomes)
@@ -342,7 +342,7 @@ def bloat_findings(
 
 
 def _with_evidence(context: Context, *, later: bool) -> Next:
-    """Return the command for a plan that may remove markers; without evidence it would change nothing.
+    """Return the command for a plan with evidence, without which the plan would remove no markers.
 
     Args:
         later: True if the command must also name a later horizon.
@@ -363,7 +363,7 @@ def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
 
 
 def notes_of(decision: PartitionDecision) -> tuple[str, ...]:
-    """Return the lines for the reviewer."""
+    """Return notes for the reviewer on a decision."""
     return (*decision.notes, f"{count_text(decision.active_producers, 'active producer')} at the log end")
 
 
@@ -388,10 +388,10 @@ def rewrite_of(analysis: PartitionAnalysis, group: GroupDecision) -> RewriteSegm
 
 
 def _loaded_base(partition: Partition, newest: int) -> int:
-    """Return the base offset of the segment whose producer snapshot a broker since 2.8 loads, -1 if it loads another.
+    """Return the base offset of the segment whose producer snapshot a broker since 2.8 loads, else -1.
 
-    A clean stop leaves a snapshot at the log end. Without it, all snapshots behind the last segment but the newest are
-    deleted at the start, and so are those that are named after no segment.
+    A clean stop leaves a snapshot at the log end. If that snapshot is missing, the start deletes all snapshots behind
+    the last segment except the newest, and all snapshots whose offset is no segment's base offset.
 
     Raises:
         OSError: a producer snapshot cannot be read.
@@ -403,7 +403,7 @@ def _loaded_base(partition: Partition, newest: int) -> int:
 
 
 def _merged_away_snapshots(partition: Partition, sources: Sequence[SourceSegment]) -> tuple[str, ...]:
-    """Return the snapshots of merged segments: 2.8+ deletes them too (KAFKA-9393), but never the newest."""
+    """Return the snapshots of merged segments, never the newest; a broker since 2.8 deletes them too (KAFKA-9393)."""
     gone = {source.base_offset for source in sources[1:]}
     return tuple(snapshot.file.name for snapshot in partition.snapshots[:-1] if snapshot.offset in gone)
 

@@ -1,4 +1,4 @@
-"""The class of ``--fix markers``, which the table of fixes lists; ``decide`` and ``make`` do its work."""
+"""Class of ``--fix markers`` for the table of fixes; ``decide`` and ``make`` do the work."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Markers(Fix):
     )
 
     def wants(self, context: Context, partition: Partition) -> bool:
-        """Return whether to take a partition; if none was named, every one that the cleaner would compact."""
+        """Return whether to take a partition; if none was named, whether the cleaner would compact this one."""
         options = context.options
         named = bool(options.topics or options.partitions)
         return named or context.settings.topic(partition.topic).compacts or bool(partition.unreadable)
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Decide on each partition; one failure never stops the others (as KIP-346 asks of the cleaner)."""
+        """Decide on each partition; one failure never stops others (KIP-346 requires the same of the cleaner)."""
         left_to_us = [analysis for analysis in analyses if decided_by_key(analysis) is None]
         left_alone = {
             analysis.partition.folder: cannot_compact(analysis.partition, analysis.settings)
@@ -67,7 +67,7 @@ class Markers(Fix):
             check_transaction_indexes(context, left_to_us)
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return KR101, and the segments that are rewritten."""
+        """Return findings KR101 and the segments that are rewritten."""
         decision = analysis.result(MARKERS_RESULT)
         if decision is None:
             return Proposal()
@@ -83,13 +83,13 @@ class Markers(Fix):
         )
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Write the new segments; the decisions are made again and must equal those of the plan."""
+        """Write the new segments; repeat all decisions, which must equal those of the plan."""
         from krepair.fixes.markers.make import stage_groups
 
         stage_groups(work, stagings)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Yield readings of every new batch and index entry; with originals, also of each batch against them."""
+        """Yield readings of every new batch and index entry; with originals, also a comparison of each batch."""
         from krepair.fixes.markers.make import verify_groups
 
         return verify_groups(work, staging)

@@ -1,4 +1,4 @@
-"""Staging and verification of the segments that ``--fix markers`` rewrites; ``apply`` makes all decisions again."""
+"""Staging and verification of the segments that ``--fix markers`` rewrites; ``apply`` repeats all decisions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def groups_of(staging: Staging) -> list[RewriteSegments]:
 
 
 def stage_groups(work: Work, stagings: Sequence[Staging]) -> None:
-    """Copy, recheck, finish and verify the groups; each partition's problem goes into its ``Staging``."""
+    """Copy, recheck, finish and verify the groups; each partition's problem is stored in its ``Staging``."""
     _copy(work, stagings)
     for staging in stagings:
         if staging.problem is None:
@@ -57,8 +57,8 @@ def stage_groups(work: Work, stagings: Sequence[Staging]) -> None:
 def _prove(work: Work, stagings: Sequence[Staging]) -> None:
     """Prove that no other replica needs the removed markers, before the first swap.
 
-    A replica that keeps a transaction's batches without its marker would serve aborted records as committed ones, or
-    hold back its last stable offset for ever.
+    A replica with a transaction's batches but without the marker would serve aborted records as committed records, or
+    never advance its last stable offset.
     """
     staged: list[Staged] = []
     for staging in stagings:
@@ -85,9 +85,10 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def _logs_now(staging: Staging, facts: Sequence[SegmentFacts]) -> list[tuple[int, int]]:
-    """Return (base offset, bytes of valid batches) of all logs; for a finished group, of its new log.
+    """Return (base offset, bytes of valid batches) of all logs, with the new log of each finished group.
 
-    That no replica needs the markers of a finished group was proven before, so its sources need not be read again.
+    An earlier run proved that no replica needs the markers of a finished group, so the group's sources need not be read
+    again.
     """
     sizes = {segment.base_offset: segment.summary.valid_bytes for segment in facts}
     for group in staging.plan.changes:
@@ -125,7 +126,7 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def _prepared(work: Work, staging: Staging) -> list[StageItem]:
-    """Make the folders and files that the copies are written into; return the items that write them."""
+    """Make the folders and files for the copies; return the work items that write the copies."""
     items: list[StageItem] = []
     planned = staging.planned
     with staging.taking_problems():
@@ -151,7 +152,7 @@ def _stage_items(
         items.append(
             StageItem(
                 place=work.place(staging),
-                change=replace(group, sources=(source,)),  # the other groups need not travel with the item
+                change=replace(group, sources=(source,)),  # the other sources need not travel with the item
                 source=0,
                 target=target,
                 out_position=position,
@@ -165,7 +166,7 @@ def _stage_items(
 
 
 def _recheck(work: Work, staging: Staging) -> None:
-    """Decide again from fresh scans, and compare with the plan.
+    """Repeat the decisions from fresh scans, and compare these with the plan.
 
     Raises:
         StalePlanError: the decisions differ.
@@ -192,8 +193,8 @@ def check_decisions(
 
     Args:
         staging: staging of the partition.
-        decided: base offset -> repeated decision, for the segments that may still be compacted.
-        why_not: gives the reason why a segment may no longer be compacted.
+        decided: repeated decisions on the segments that may still be compacted, by base offset.
+        why_not: function that returns why a segment may no longer be compacted.
 
     Raises:
         StalePlanError: a decision differs; the message names the segment.
@@ -218,7 +219,7 @@ def check_decisions(
 
 
 def other_logs_now(work: Work, staging: Staging) -> tuple[ReplicaLog, ...]:
-    """Return the logs of the other replicas on which a partition's part of the plan rests, as they are now.
+    """Return the present logs of the other replicas that a partition's part of the plan relies on.
 
     Raises:
         StalePlanError: a log is gone or has changed.
@@ -236,7 +237,7 @@ def other_logs_now(work: Work, staging: Staging) -> tuple[ReplicaLog, ...]:
 def read_others_now(
     work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place
 ) -> OtherReplicas:
-    """Read the other replicas on which a partition's part of the plan rests.
+    """Read the other replicas that a partition's part of the plan relies on.
 
     Raises:
         StalePlanError: a log is gone, has changed, or is no longer readable.
@@ -254,14 +255,14 @@ def read_others_now(
 def policy_now(
     work: Work, staging: Staging, facts: Sequence[SegmentFacts], others: OtherReplicas
 ) -> MarkerPolicy:
-    """Return the plan's inputs of compaction, with the high watermark and the producers as they are now.
+    """Return the plan's inputs of compaction, with the present high watermark and producers.
 
     Raises:
         StalePlanError: there is no high watermark any more.
         UnreadableError: a producer snapshot could not be read.
     """
-    # Without a high watermark nobody knows what is committed: a removed record might have been the last committed one
-    # of its key.
+    # Without a high watermark the committed records are unknown: a removed record might have been the last committed
+    # record of its key.
     if work.high_watermark(staging) < 0 <= staging.plan.high_watermark:
         text = f"{staging.plan.folder}: its high watermark is no longer recorded"
         if not work.plan.policy.assume_high_watermark:
@@ -297,7 +298,7 @@ def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
 def finish_item(
     work: Work, staging: Staging, group: RewriteSegments, folder: str, *, make: bool = True
 ) -> FinishItem:
-    """Return the item that finishes a group in a folder, or with ``make=False`` only verifies it there.
+    """Return the work item that finishes a group in a folder, or with ``make=False`` only verifies the group.
 
     Raises:
         OSError: the file whose owner and mode the new files take over cannot be read.
@@ -318,7 +319,7 @@ def finish_item(
 
 
 def _ends_in_records(staging: Staging, group: RewriteSegments) -> bool:
-    """Return whether a new segment has to end with records: if more segments of a coordinator's log follow it."""
+    """Return whether a new segment must end with records, because more segments of a coordinator's log follow."""
     if staging.plan.topic != TRANSACTIONS_TOPIC:
         return False
     last = log_name(group.sources[-1].base_offset)
@@ -326,18 +327,18 @@ def _ends_in_records(staging: Staging, group: RewriteSegments) -> bool:
 
 
 def _owner_and_mode_from(folder: PartitionFolder, group: RewriteSegments) -> str:
-    """Return the file whose owner and mode the new files take over: the last original, in place or in the backups."""
+    """Return the file whose owner and mode the new files get: the last original, in place or among the backups."""
     name = log_name(group.sources[-1].base_offset)
     for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):
         if folder.tree.is_there(path):
             return path
-    return f"{folder.path}/{log_name(group.base_offset)}"  # purged: only the new one is left
+    return f"{folder.path}/{log_name(group.base_offset)}"  # purged: only the new log exists
 
 
 def verify_groups(work: Work, staging: Staging) -> Iterator[SecondReading]:
-    """Compare new segments with the plan; with ``work.originals`` also with the backups.
+    """Yield readings that compare new segments with the plan, and with ``work.originals`` also with the backups.
 
-    A purge removes the backups.
+    After a purge no backups exist.
     """
     from krepair.rewrite.segments.verify import OriginalsItem, compare_originals
 

@@ -1,1 +1,1 @@
-"""Fix ``recovery``: the work of a start after an unclean stop is done beforehand."""
+"""Fix ``recovery``: do the work of a start after an unclean stop beforehand."""

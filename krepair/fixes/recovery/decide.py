@@ -1,8 +1,9 @@
-"""Fix ``recovery``: do in advance what an unclean start would do above the recovery points, and verify it.
+"""Decisions of ``--fix recovery``, which does in advance the work of an unclean start above the recovery points.
 
-It uses the decisions of ``tail``, ``index`` and ``snapshots`` from the segment with the recovery point on, and appends
-leader epochs as a recovery would. Its own changes are an empty segment at the log end, so that nothing else is left to
-recover, and the recovery point. The point is advanced last: a start trusts all files below it without reading them.
+The fix uses the decisions of ``tail``, ``index`` and ``snapshots`` from the segment with the recovery point on, and
+appends leader epochs as a recovery would. The fix itself adds an empty segment at the log end, so that a start has
+nothing else to recover, and advances the recovery point. The point is advanced last, because a start trusts all files
+below the recovery point without reading these files.
 """
 
 from __future__ import annotations
@@ -74,14 +75,14 @@ _FEW = 3
 
 
 def other_log_dirs(context: Context) -> Iterator[str]:
-    """Yield a note for each other log directory of the broker that was not stopped cleanly: it needs its own plan."""
+    """Yield a note for each other log directory of the broker without a clean stop, which needs its own plan."""
     for path in log_dirs_left_out([context.view.path], context.options.config):
         if os.path.isdir(path) and not os.path.lexists(f"{path}/{CLEAN_SHUTDOWN}"):
             yield f"{path} is another log directory of this broker; without a plan of its own the start recovers it"
 
 
 def look_at_gain(context: Context, analysis: PartitionAnalysis) -> None:
-    """Store, for ``check``, how many bytes of a start's reading the fix would save; all files were read already."""
+    """Store, for ``check``, the bytes that a start need not read after the fix; all files were read already."""
     range_ = Range(context, analysis)
     if (
         range_.left is None
@@ -92,7 +93,7 @@ def look_at_gain(context: Context, analysis: PartitionAnalysis) -> None:
 
 
 def sums(results: Mapping[str, Recovered]) -> str:
-    """Return what a start would read of the prepared partitions, and what it still reads of all and why."""
+    """Describe the reading of a start that the plan saves, and the reading that remains, with the reasons."""
     ready = [result for result in results.values() if result.before > result.after]
     before = sum(result.before for result in ready)
     seconds = recovery_seconds(before, sum(result.batches for result in ready))
@@ -128,11 +129,11 @@ class Recovered(NamedTuple):
 
     Attributes:
         proposal: findings, changes and notes of this partition.
-        line: changed entry of the recovery point, None if it stays.
+        line: changed recovery point entry, None if the entry does not change.
         before: bytes of the partition that a start reads today.
         batches: batches in the bytes that a start reads today.
         after: bytes that a start reads once the plan is applied.
-        still: reason why a start still reads bytes; empty if it reads none.
+        still: reason why a start still reads bytes; empty if a start reads nothing.
     """
 
     proposal: Proposal = Proposal()
@@ -158,7 +159,7 @@ class Range:
         log_end: offset at which the log will end.
         roll: True if the partition gets a new segment.
         changes: changes to its log that were decided so far.
-        small: small files to build or remove, except indexes.
+        small: changes to small files except indexes.
         aborts: transaction indexes to build.
         notes: notes for the reviewer.
     """
@@ -204,11 +205,11 @@ class Range:
 
     @property
     def spares_reading(self) -> bool:
-        """True if a start would read less of the partition afterwards."""
+        """True if a start would read less of the partition after the plan."""
         return self.before > (0 if self.roll else self.part.partition.segments[-1].log.size)
 
     def leave(self, code: str, text: str, fix: str = "") -> None:
-        """Skip the partition for this reason, unless it is already skipped for another."""
+        """Skip the partition for this reason, unless the partition is already skipped for another reason."""
         self.left = self.left or skip_until_fixed(code, text, fix)
 
     @property
@@ -219,7 +220,7 @@ class Range:
     # -- the result
 
     def outcome(self) -> Recovered:
-        """Return the changes in their order, with the notes on them."""
+        """Return the changes in their order, with notes on these changes."""
         if self.left is not None:
             note = f"recovery: its recovery point stays: {self.left.why}"
             still = f"left alone, code {self.left.code}"
@@ -252,7 +253,7 @@ class Range:
                 )
             )
         topic, number = self.key
-        # An entry past the log end stays: it proves the missing tail, and the start reads no more because of it.
+        # Keep an entry past the log end: it proves the missing tail, and does not make the start read more.
         line = ChangedLine(topic, number, old=self.point, new=max(self.log_end, self.point or 0))
         after, raises = 0 if self.roll else size, line.old != line.new
         return Recovered(
@@ -290,7 +291,7 @@ class Range:
 
 
 def analyze_ranges(context: Context, ranges: Sequence[Range]) -> None:
-    """Decide on the changes of all ranges from which a start would read less; the others are not read."""
+    """Decide on the changes of all ranges that reduce a start's reading; other ranges are not read."""
     for step in (_look_below, _read, _cut, _measure, _see_snapshots, _see_aborts):
         step(context, [range_ for range_ in ranges if range_.left is None and range_.spares_reading])
 
@@ -298,9 +299,9 @@ def analyze_ranges(context: Context, ranges: Sequence[Range]) -> None:
 def _look_below(context: Context, ranges: Sequence[Range]) -> None:
     """Check the indexes before the ranges, for brokers that check all indexes when they load a log.
 
-    A broker up to 2.2 recovers a segment for a wrong index, and removes the snapshots after it. It finds transactions
-    that were open there again only because it also reads the log above the recovery point; with an advanced point it
-    would forget them (seen on 2.2.1).
+    A broker up to 2.2 recovers a segment with a wrong index, and removes all later snapshots. The broker then finds
+    open transactions again only because it also reads the log above the recovery point; with an advanced recovery
+    point, the broker would lose these transactions (seen on 2.2.1).
     """
     if context.version is not None and context.version >= FIRST_WITHOUT_SANITY_CHECK:
         return
@@ -317,7 +318,7 @@ def _look_below(context: Context, ranges: Sequence[Range]) -> None:
 
 
 def _read(context: Context, ranges: Sequence[Range]) -> None:
-    """Read every batch of the ranges and their indexes, except what earlier fixes have read."""
+    """Read every batch of the ranges, and their indexes, except those that earlier fixes have read."""
     unread = [range_ for range_ in ranges if range_.analysis.log is None]
     read_logs_and_indexes(context, [range_.part for range_ in unread], "regenerate", trim_active=True)
     known = [range_ for range_ in ranges if range_.analysis.log is not None]
@@ -379,7 +380,7 @@ def _is_by_consent(change: Change) -> bool:
 
 
 def _measure(context: Context, ranges: Sequence[Range]) -> None:
-    """Find the end of each log, check it against other evidence, and merge the leader epochs up to it."""
+    """Find the end of each log, compare the end with other evidence, and merge the leader epochs up to the end."""
     for range_ in ranges:
         segments = range_.part.segments_after
         range_.log_end = segments[-1].end_offset
@@ -524,7 +525,7 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
 
 
 def _transaction_indexes_cut(changes: Sequence[Change]) -> dict[int, str]:
-    """Return base offset -> digest of the ``.txnindex`` of each cut log; empty if the file stays as it is."""
+    """Return the digest of each cut log's ``.txnindex``, by base offset; empty if the file does not change."""
     return {
         change.base_offset: next(
             (new.digest_after for new in change.companions if new.name.endswith(".txnindex")), ""

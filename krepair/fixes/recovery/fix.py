@@ -1,4 +1,4 @@
-"""The class of ``--fix recovery``, which the table of fixes lists; ``decide`` and ``make`` do its work."""
+"""Class of ``--fix recovery`` for the table of fixes; ``decide`` and ``make`` do the work."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ CLEAN = (
 
 
 def refuse_standing_fences(view: LogDir) -> None:
-    """Refuse while any recovery guard is up.
+    """Refuse if any recovery guard is up.
 
     Raises:
-        RefusedError: an unfinished plan has its guard up.
+        RefusedError: the guard of an unfinished plan is up.
     """
     with Tree(view.path, view.inode) as tree:
         places = standing_fences(tree, view.path)
@@ -66,10 +66,10 @@ class Recovery(Fix):
         )
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
-        """Read the segments that a start would recover, in one job, and work out what it would leave.
+        """Read the segments that a start would recover, in one job, and compute the files that a recovery would leave.
 
         Raises:
-            RefusedError: a recovery guard of an unfinished plan is up: it has lowered a recovery point.
+            RefusedError: the recovery guard of an unfinished plan is up, and has lowered a recovery point.
         """
         if context.view.clean_shutdown:
             if purpose == "plan":
@@ -87,7 +87,7 @@ class Recovery(Fix):
             range_.analysis.put(RECOVERY_RESULT, range_.outcome())
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
-        """Return the files of the range as a recovery would leave them, and the new segment."""
+        """Return the files that a recovery would leave in the range, and the new segment."""
         return (analysis.result(RECOVERY_RESULT) or Recovered()).proposal
 
     def propose_root(self, context: Context) -> RootProposal:
@@ -121,7 +121,7 @@ class Recovery(Fix):
         stage(work, stagings)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Yield checks: segments that a start no longer reads are read once more; small files are as planned."""
+        """Yield readings of segments that a start no longer reads, and checks that small files are as planned."""
         from krepair.fixes.recovery.make import second_readings
 
         return second_readings(work, staging)

@@ -62,7 +62,7 @@ _MADE = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED}
 
 
 def floor_in(work: Work, part: PartitionPlan) -> int:
-    """Return the base offset of the first recovered segment, by the recovery point at the time of the plan."""
+    """Return the base offset of the first recovered segment, by the recovery point at planning time."""
     line = work.recovery_points.get((part.topic, part.partition))
     known = work.view.recovery_point.offsets.get((part.topic, part.partition))
     point = known if line is None else line.old
@@ -73,7 +73,7 @@ def floor_in(work: Work, part: PartitionPlan) -> int:
 
 
 def stage(work: Work, stagings: Sequence[Staging]) -> None:
-    """Rebuild the files of partitions, and flush and read their logs; or advance the recovery points in the root."""
+    """Rebuild the files of partitions, and flush and read the logs; or advance the recovery points in the root."""
     partitions = [staging for staging in stagings if staging.partition is not None]
     made = _flush(work, partitions)
     able = [staging for staging in partitions if staging.problem is None]
@@ -139,11 +139,11 @@ def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts]
 
 
 def _flush(work: Work, stagings: Sequence[Staging]) -> set[str]:
-    """Flush the ranges, drop them from the page cache, and read them from the disk, before anything is changed.
+    """Flush the ranges, drop their pages from the cache, and read the ranges from disk, before anything is changed.
 
-    After a crash of the broker alone, a log may be whole in the page cache only. A recovery point advanced over it
-    would, after a power cut, vouch for bytes that never reached the disk. If the plan changes no log, the same reading
-    also builds the files that are derived from the logs.
+    If only the broker crashed, a log may be complete only in the page cache. After a power cut, an advanced recovery
+    point would then vouch for bytes that never reached the disk. If the plan changes no log, the same reading also
+    builds the files that are derived from the logs.
 
     Returns:
         Ids of the changes whose new files are staged.
@@ -193,7 +193,7 @@ def _flush(work: Work, stagings: Sequence[Staging]) -> set[str]:
 
 
 def _note(work: Work, problems: dict[str, list[str]], folder: str, result: RecoveredResult | Failed) -> None:
-    """Record the problems of a partition that a reading reported."""
+    """Record the problems that a reading reported on a partition."""
     if isinstance(result, Failed):
         problems.setdefault(folder, []).append(result.why)
         return
@@ -213,16 +213,16 @@ def _all_is_written(work: Work, parts: Sequence[PartitionPlan]) -> bool:
 
 
 def _needs_log(staging: Staging) -> bool:
-    """Return whether a staging builds a file that is derived from the batches."""
+    """Return whether a staging builds a file that is derived from batches."""
     return any(isinstance(change, ReplaceFile) and change.method != "remove" for change in staging.changes)
 
 
 def _making(work: Work, staging: Staging, items: Sequence[RecoveredItem]) -> list[RecoveredItem]:
-    """Return the items extended, so that the same reading also builds indexes and gives the facts of the logs.
+    """Return the work items, extended so that the same reading also builds indexes and collects facts of the logs.
 
     Raises:
         KrepairError: the work folder cannot be made, or a segment is gone.
-        OSError: a file whose owner and mode a new one takes over cannot be read.
+        OSError: a file whose owner and mode a new file gets cannot be read.
     """
     from_log = [
         change
@@ -237,7 +237,7 @@ def _making(work: Work, staging: Staging, items: Sequence[RecoveredItem]) -> lis
         for item in mend_items(work, staging.only(*changes), staging.stage_folder):
             files.setdefault(item.base_offset, []).append(item)
     listed = staging.listed
-    # a name that is no regular file is refused by the scan
+    # the scan refuses a name that is no regular file
     without = (
         set()
         if listed.specials
@@ -263,10 +263,10 @@ def _making(work: Work, staging: Staging, items: Sequence[RecoveredItem]) -> lis
 
 
 def _read_ranges(work: Work, parts: Sequence[tuple[PartitionPlan, Partition]]) -> dict[str, list[str]]:
-    """Flush the ranges of partitions whose changes are made, and read them from the disk, including indexes.
+    """Flush the ranges of partitions whose changes are made, and read logs and indexes from the disk.
 
     Returns:
-        Partition folder -> problems that the reading reported.
+        The problems that the reading reported, by partition folder.
     """
     barrier = not _all_is_written(work, [part for part, _ in parts])
     jobs = [
@@ -285,7 +285,7 @@ def range_items(
 ) -> list[RecoveredItem]:
     """Return the items that read the range of a partition, one for each remaining segment; see ``RecoveredItem``.
 
-    A topic that was deleted and created again has no segment left.
+    A topic that was deleted and created again has none of the plan's segments.
     """
     floor = floor_in(work, part)
     remaining = [
@@ -298,7 +298,8 @@ def range_items(
     if own:
         own[-1] += [name for names in small.values() for name in names]
     ends = [*(log_part.base_offset for log_part in remaining[1:]), part.log_end_offset]
-    # The last segment of the plan's files, so without the new one. If it is empty, offsets may be missing before it.
+    # Last segment among the plan's files, without the new segment. If the last segment is empty, offsets before it may
+    # be missing.
     last = segment_bases(part.files)[-1]
     place = place_in(work.view, part.folder)
     interval_bytes = work.topic(part.topic).index_interval_bytes
@@ -329,13 +330,13 @@ def _small_files(partition: Partition) -> dict[str, list[str]]:
 
 
 def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
-    """Advance the recovery points of partitions whose other changes are made and durable; the others stay.
+    """Advance the recovery points of partitions whose other changes are made and durable; keep all others.
 
-    A start trusts every file below its recovery point without reading it, so the point comes last.
+    The recovery point comes last, because a start trusts every file below the recovery point without reading it.
 
     Raises:
         RefusedError: no partition is ready.
-        StalePlanError: an entry is not as the plan has it.
+        StalePlanError: an entry differs from the plan.
         OSError: a file could not be read or written.
     """
     data = current_data(staging.folder, change)
@@ -357,7 +358,7 @@ def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
 
 
 def _neighbour(work: Work) -> str:
-    """Return a file of the root whose owner and mode a new checkpoint takes over."""
+    """Return a file of the root whose owner and mode a new checkpoint gets."""
     view = work.view
     known = [
         checkpoint.file
@@ -409,7 +410,7 @@ def _why_not_ready(work: Work, part: PartitionPlan, partition: Partition | None)
 
 
 def _changed_log(part: PartitionPlan, partition: Partition) -> str:
-    """Return the first log that differs from the plan, of those that no change touches; or empty."""
+    """Return the first log without a planned change that differs from the plan; or empty."""
     effects = [change.log_effect for change in part.changes]
     touched = {base for effect in effects for base in (*effect.segments, *effect.ranges)}
     made = {name for change in part.changes for name in change.touches}
@@ -420,17 +421,17 @@ def _changed_log(part: PartitionPlan, partition: Partition) -> str:
             continue
         log = here.get(int(stem))
         if log is None:
-            continue  # merged into another segment by a change of this plan, which is made
+            continue  # merged into another segment by a change of this plan that was made
         if (log.size, log.mtime_ns) != (file.size, file.mtime_ns) and log.name not in made:
             return f"{file.name} changed since the plan was made"
     return ""
 
 
 def _changed_companion(folder: PartitionFolder, part: PartitionPlan, floor: int) -> str:
-    """Return the first small file that the plan neither made nor found so; or empty.
+    """Return the first small file in a state that the plan neither made nor found; or empty.
 
-    A start that is killed while it recovers leaves a transaction index, or leader epochs, half built. No reading of one
-    segment shows that, and under the new recovery point no start rebuilds them.
+    A start that is killed during recovery leaves a transaction index or the leader epochs half built. No reading of one
+    segment shows such a file, and below the new recovery point no start rebuilds the file.
     """
     made = {name for change in part.changes for name in change.touches}
     for change in part.changes:
@@ -454,7 +455,7 @@ def _changed_companion(folder: PartitionFolder, part: PartitionPlan, floor: int)
 
 
 def second_readings(work: Work, staging: Staging) -> Iterator[SecondReading]:
-    """Yield readings of small files, indexes and new segments; for the root, of entries and the logs they vouch for.
+    """Yield readings of small files, indexes and new segments; for the root, of entries and the logs below them.
 
     Raises:
         KrepairError: a segment is gone.

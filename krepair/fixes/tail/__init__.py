@@ -1,1 +1,1 @@
-"""Fix ``tail``: torn tails are cut, and other damage is repaired by consent."""
+"""Fix ``tail``: cut torn tails, and repair other damage by consent."""

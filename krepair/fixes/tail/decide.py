@@ -1,4 +1,4 @@
-"""Decisions of ``--fix tail``: the map of damaged logs, the price of each repair, and the changes.
+"""Decisions of ``--fix tail``: the map of damaged logs, the loss of each repair, and the changes.
 
 A torn tail is cut. Other damage is repaired only if a consent names it.
 """
@@ -162,7 +162,7 @@ def damage_findings(log_dir: LogDir, analysis: PartitionAnalysis) -> Iterator[Fi
 
 
 def damage_that_stays(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, list[Finding]]:
-    """Return folder -> findings that count, on damage in logs that no proposed change removes or repairs."""
+    """Return important findings on damage that no proposed change removes or repairs, by folder."""
     damaged_partitions = {
         analysis.partition.folder: analysis
         for analysis in analyses

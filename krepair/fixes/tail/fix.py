@@ -1,4 +1,4 @@
-"""The class of ``--fix tail``, which the table of fixes lists; ``decide`` and ``make`` do its work.
+"""Class of ``--fix tail`` for the table of fixes; ``decide`` and ``make`` do the work.
 
 The fix cuts a torn tail. It repairs other damage only if a consent names that damage.
 """
