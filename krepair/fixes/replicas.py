@@ -175,7 +175,7 @@ def ids_of(view: LogDir) -> Ids:
 
 
 def check_ids(sides: Iterable[tuple[Side, Iterable[Ids]]], mine: Ids | None = None) -> None:
-    """Check that all that was typed is of one cluster, and each side of its broker.
+    """Check that all directories and files are of one cluster, and each belongs to its broker.
 
     Args:
         sides: each with the ids of its directories, or of its facts file.
@@ -220,7 +220,7 @@ class OpenSide:
 
     Attributes:
         typed: value of ``--replicas`` as typed.
-        broker: figures of the broker; its replicas are in ``logs``.
+        broker: figures of the broker, without its replicas, which are in ``logs``.
         secret: 16 bytes, the key of the hashes.
         logs: replicas of the broker, by topic, number and folder.
         views: log directories of the broker; empty for a facts file.

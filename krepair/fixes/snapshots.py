@@ -73,9 +73,9 @@ class SnapshotTarget(NamedTuple):
             that this recovery builds.
         start: simulated next start; empty if none was simulated.
         log_end: log end offset that the next start uses; -1 if the log itself tells it.
-        left: reason why the log end is unknown, or empty.
+        left: reason for an unknown log end, or empty.
         closed: names of the snapshots in which the changes end stale open transactions.
-        gaps: reasons for offsets that no segment has.
+        gaps: reasons for missing offsets.
     """
 
     partition: Partition
@@ -261,7 +261,7 @@ class _SnapshotAnalysis:
     # -- the end of the log, and the files
 
     def begin(self, rules: StateRules, *, clean: bool, always: bool, closes: bool) -> None:
-        """Judge the files by the log end; if the producer state is needed, list the segments to scan for it."""
+        """Judge the files by the log end; if the producer state is needed, list the segments to scan."""
         log_end, reason = self._log_end()
         reason = _misnamed_snapshot(self.target.partition) or reason
         recorded, first = self.target.log_start, self.bases[0]
@@ -432,7 +432,7 @@ class _SnapshotAnalysis:
         return ""
 
     def _loaded(self) -> Int64s | str:
-        """Return the producers of the snapshot that the replay starts from, or why they cannot be read."""
+        """Return the producers of the snapshot with which the replay starts, or the reason for a failure."""
         base = self.result.judged.base
         if base is None:
             return _NO_ENTRIES
@@ -442,7 +442,7 @@ class _SnapshotAnalysis:
         return self._table(base)
 
     def _table(self, file: SnapshotFile) -> Int64s | str:
-        """Return the producers of a snapshot, or why they cannot be read."""
+        """Return the producers of a snapshot, or the reason for a failure."""
         if file.size > SNAPSHOT_AT_MOST_BYTES:
             return f"{file.name} has more than {SNAPSHOT_AT_MOST_BYTES} bytes"
         data = read_whole(f"{self.target.partition.path}/{file.name}", SNAPSHOT_AT_MOST_BYTES)

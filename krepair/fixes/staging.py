@@ -72,8 +72,8 @@ class Staging:
         partition: the partition as listed now; None for the root.
         folder: the folder and its journal.
         changes: the changes to stage or to verify.
-        facts: base offset -> facts from the scans made while staging, without the ranges that the plan removes.
-        staged: change id -> identity of a group's new files.
+        facts: facts from the scans made during staging, without the ranges that the plan removes; by base offset.
+        staged: identity of each group's new files, by change id.
         unsynced: True if ``stage/`` holds names that are not durable yet.
         problem: the error that stopped the partition, or None.
         freed: names of the files whose backups apply has deleted.
@@ -197,9 +197,9 @@ class Work:
     Attributes:
         plan: the plan, after its review.
         view: the log directory as it is now.
-        disk: the object through which all files are written.
+        disk: writer of all files.
         scratch: scratch folder for data that does not fit into memory.
-        originals: True to compare new files with the backups of the originals, too.
+        originals: True to compare new files also with the backups of the originals.
         wrong: defects that verifications found.
         checked: number of verified files of each kind.
         batches: number of batches that were verified.
@@ -207,7 +207,7 @@ class Work:
         together: True if ``stage_all`` makes all staged files durable with one barrier at its end; otherwise each
             file is synced when it is written.
         keep_plan: function that copies the plan into an existing work folder, see ``PlanKeeper``.
-        moved: (topic, number) -> why there may be another replica than at planning time.
+        moved: reason why a partition may have more replicas than at planning time, by (topic, number).
         settled: folders of the partitions whose logs were flushed and read from the disk again.
         other_dirs: log directories of other replicas that the plan relies on; apply holds their locks.
     """
