@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from krepair.fixes.analysis import PartitionAnalysis
 
 _FEW: Final = 3
+_SEARCHED_BYTES: Final = 64 << 20
+"""Most bytes that are searched for a batch: a torn write is smaller, and a crafted log may have terabytes."""
 
 
 def missing_tails(
@@ -157,6 +159,8 @@ def _has_batch(descriptor: int, position: int, size: int, lowest: int, highest: 
     """Return whether a batch begins there that is whole by its size, or a valid one lies behind."""
     front = batch_front(os.pread(descriptor, FRONT_BYTES, position))
     if front is not None and front.fits(size - position):  # also one whose offset or checksum was damaged
+        return True
+    if size - position > _SEARCHED_BYTES:
         return True
     found = find_batch(read_into_from(descriptor), position, size, lowest, highest)
     return found.position >= 0 or not found.complete

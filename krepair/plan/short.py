@@ -24,7 +24,6 @@ from krepair.plan.model import (
     Evidence,
     KeepOriginal,
     KeyCompaction,
-    MendLog,
     NotReversible,
     PartitionPlan,
     Plan,
@@ -366,7 +365,7 @@ def _lost_text(plan: Plan, changes: Sequence[Change]) -> str:
         return "; ".join(parts)
     if any(change.decides_on for change in changes):
         return "no record: the removed batches and markers hold none"
-    if any(isinstance(change, MendLog) for change in changes):
+    if any(change.damage_removed for change in changes):
         return "no record that can be read: what is cut off holds no whole batch"
     return "no record"
 
