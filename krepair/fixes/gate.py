@@ -3,10 +3,11 @@
 These parts of a log must be sound for each fix:
 
 * ``epochs``: the offsets of the batches from which an entry is derived. A file with which no broker starts is rebuilt
-  from its own entries. * ``index``, for a ``.txnindex``: the log between the first offset and the marker of each
-  transaction whose entry changes. * ``snapshots``, for a stale open transaction: no segment is missing from the
-  transaction's first offset on. * ``markers`` and ``compact``: every batch below the log end offset that the start
-  finds, without a missing segment.
+  from its own entries.
+* ``index``, for a ``.txnindex``: the log between the first offset and the marker of each transaction whose entry
+  changes.
+* ``snapshots``, for a stale open transaction: no segment is missing from the transaction's first offset on.
+* ``markers`` and ``compact``: every batch below the log end offset that the start finds, without a missing segment.
 
 Damage elsewhere does not matter. A reason names the fix that must come first, or what a person can do.
 """
