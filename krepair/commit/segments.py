@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from krepair.commit.executor import ExecutionResult, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
@@ -164,13 +164,7 @@ class SwapGroups(_OfGroup):
         if not committed:
             self._roll_back(folder, intent, group)
         elif not _is_undone(group):
-            order = folder.order or intent.order
-            steps = [
-                step
-                for of in (commit_steps, replace_steps)
-                for step in of(intent, names, order, extensions_to_undo(order))
-            ]
-            run(folder, synced(backwards(steps, intent, names)), group)
+            _run_backwards(folder, intent, group, (commit_steps, replace_steps))
         group.remove_litter()
         if committed:
             missing = group.missing_logs()
@@ -282,6 +276,15 @@ def _check_swap_is_of_group(folder: PartitionFolder, intent: Intent) -> None:
 # -- swaps that a broker began
 
 
+def _run_backwards(
+    folder: PartitionFolder, intent: Intent, group: GroupFiles, parts: Sequence[Callable[..., list[Step]]]
+) -> None:
+    """Carry out the reversed steps of apply's parts, in the order of the broker that is there now."""
+    names, order = folder.names, folder.order or intent.order
+    steps = [step for part in parts for step in part(intent, names, order, extensions_to_undo(order))]
+    run(folder, synced(backwards(steps, intent, names)), group)
+
+
 class FinishSwaps(_OfGroup):
     """Executor for swaps that a broker began; undo restores exactly the files of the pending swap.
 
@@ -330,13 +333,8 @@ class FinishSwaps(_OfGroup):
             OSError: a call failed; run it again.
         """
         [intent], names = intents, folder.names
-        group, order = GroupFiles(folder, intent), folder.order or intent.order
-        steps = [
-            step
-            for of in (waiting_steps, replace_steps)
-            for step in of(intent, names, order, extensions_to_undo(order))
-        ]
-        run(folder, synced(backwards(steps, intent, names)), group)
+        group = GroupFiles(folder, intent)
+        _run_backwards(folder, intent, group, (waiting_steps, replace_steps))
         group.remove_set_aside()
         missing = [original.name for original in intent.originals if not group.is_original(original.name)]
         if missing:
