@@ -148,6 +148,31 @@ def _entries(data: bytes, path: str) -> tuple[CheckpointEntry, ...]:
     return checkpoint.entries
 
 
+def check_one_mount(folder: PartitionFolder) -> None:
+    """Check that a fence can be raised: the kernel moves no file between the root and a folder on another mount.
+
+    Raises:
+        RefusedError: the partition folder is a mount point of its own.
+        OSError: a folder could not be opened.
+    """
+    if _mount_of(folder.tree, folder.path) != _mount_of(folder.tree, folder.log_dir):
+        raise RefusedError(
+            f"{folder.path}: is a mount point of its own, so the clean-shutdown file and the recovery points cannot be "
+            "moved into it while its segments are swapped (the fence); nothing was changed in this partition: stop the "
+            "broker, and move the partition's files into a plain folder of the log directory"
+        )
+
+
+def _mount_of(tree: Tree, path: str) -> str:
+    """Return the id of a folder's mount; a bind mount of the same file system has another one."""
+    opened = tree.open_folder(path)
+    try:
+        with open(f"/proc/self/fdinfo/{opened}", encoding="ascii") as lines:
+            return next((line for line in lines if line.startswith("mnt_id:")), "")
+    finally:
+        os.close(opened)
+
+
 class Fence:
     """Recovery guard of one partition; ``put_up`` and ``lift`` may be repeated after a crash at any instant.
 
@@ -184,9 +209,10 @@ class Fence:
         """Raise the fence: lower the recovery point and move the clean-shutdown marker into the fence.
 
         Raises:
-            RefusedError: the recovery-point file is damaged.
+            RefusedError: the recovery-point file is damaged; or see ``check_one_mount``.
             OSError: a call failed; ``lift`` restores everything.
         """
+        check_one_mount(self._folder)
         owner = self._folder.owner()
         _LOG.info("%s: fence goes up", self._folder.folder)
         if self.is_up() and self._broker_started():

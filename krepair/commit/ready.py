@@ -25,7 +25,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from krepair.commit.fence import Watch
+from krepair.commit.fence import Watch, check_one_mount
 from krepair.commit.folder import ROOT, PartitionFolder, RootFolder, as_partition
 from krepair.commit.status import Beside, ChangeState, plans_beside, status_in, why_half_done, why_not_ended
 from krepair.durable.disk import Disk
@@ -280,16 +280,22 @@ def why_not_begun(plan: Plan, view: LogDir) -> dict[str, Skipped]:
     disk = RealDisk(Tree(view.path, view.inode))
     half_done = why_half_done(plans_beside(view, None, plan.plan_id))
     for folder, target in changing.items():
-        partition = listed(view, target)
-        if half_done or (partition is not None and partition.private):
-            with contextlib.suppress(OSError):
-                try:
-                    may_begin(plan, view, target, journal_folder(disk, plan, target), half_done)
-                except KrepairError as error:
-                    command = error.next_command
-                    following = command if isinstance(command, Next) else NOTHING
-                    reasons.setdefault(folder, Skipped("not-begun", str(error), following))
+        partition, where = listed(view, target), journal_folder(disk, plan, target)
+        with contextlib.suppress(OSError):
+            try:
+                _check_fence(plan, target, where)
+                if half_done or (partition is not None and partition.private):
+                    may_begin(plan, view, target, where, half_done)
+            except KrepairError as error:
+                command = error.next_command
+                following = command if isinstance(command, Next) else NOTHING
+                reasons.setdefault(folder, Skipped("not-begun", str(error), following))
     return reasons
+
+
+def _check_fence(plan: Plan, target: PartitionPlan, folder: PartitionFolder) -> None:
+    if plan.commit.fence and any(change.recovers_from is not None for change in target.changes):
+        check_one_mount(folder)
 
 
 def may_begin(
@@ -308,7 +314,7 @@ def may_begin(
     Raises:
         StalePlanError: the partition is gone or unreadable, or its files have neither the planned old nor the planned
             new state.
-        RefusedError: another plan is at work here.
+        RefusedError: another plan is at work here; or the plan needs the fence, which cannot be raised here.
         OSError: a journal could not be read.
     """
     partition = listed(view, target)
@@ -325,6 +331,8 @@ def may_begin(
     if unknown:
         raise StalePlanError(_why_unknown(folder, target, unknown), next_command=plan_command(plan))
     present = set(states.values())
+    if present & NOT_DONE:
+        _check_fence(plan, target, folder)
     if present & NOT_DONE or ChangeState.PURGED in present:
         others = plans_beside(view, partition, plan.plan_id)
         _check_no_other_plan(others, target, folder, "" if is_root(target) else half_done_in_root)

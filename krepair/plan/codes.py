@@ -46,7 +46,8 @@ SKIPPED: Final[Mapping[str, CodeExplanation]] = {
         "krepair explain shows the objection; make a plan without that fix",
     ),
     "not-begun": CodeExplanation(
-        "apply would not begin with the partition: another plan is at work there, or its files are not as planned",
+        "apply would not begin with the partition: another plan is at work there, its files are not as planned, or its "
+        "folder is a mount point of its own",
         "krepair undo LOGDIR lists what is kept; finish or undo the other plan first",
     ),
     "no-high-watermark": CodeExplanation(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import subprocess
 from dataclasses import replace as with_options
 from pathlib import Path
 
 import pytest
 
+from krepair.commit.reports import ApplyReport
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError, StalePlanError, UnreadableError
 from krepair.ops import apply as apply_module
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
+from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.durable.disks import FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
@@ -23,7 +27,7 @@ from tests.lab.broker import Broker
 from tests.ops.journeys import built
 from tests.ops.scene import TV2, Scene, scene, tree
 from tools.torture.resealed import changed
-from tools.torture.scenes import Placed, look
+from tools.torture.scenes import Placed, look, visible
 from tools.torture.scenes import Scene as TortureScene
 
 
@@ -170,6 +174,40 @@ def test_while_a_fence_stands_another_partition_is_changed_and_nothing_is_lost(m
     assert one.undo(plan).exit_code == ExitCode.DONE
     root = served(one)
     assert (root[MARKER], root[POINTS]) == (before[MARKER], before[POINTS])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_partition_that_is_a_mount_point_cannot_have_the_fence(memory_dir: Path) -> None:
+    """Nothing can be renamed into it from the root, so ``plan`` says so, and ``apply`` and ``undo`` do not begin."""
+    made, other = built("partitions"), "b-1"
+    placed = made.place(memory_dir)
+    folder = placed.path / other
+    why = re.escape(f"{folder}: is a mount point of its own")
+
+    def refused(report: ApplyReport) -> bool:
+        results = [result for result in report.results if result.partition == other and result.failed]
+        return results[0].exit_code == ExitCode.REFUSED and bool(re.match(why, results[0].why))
+
+    subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+    try:
+        before = visible(look(folder))
+        planned = make_plan(str(placed.path), made.options)
+        part = next(part for part in planned.partitions if part.folder == other)
+        assert (part.code, part.changes) == ("not-begun", ())
+        assert re.match(why, part.why)
+        assert refused(apply(placed.plan, made.options))
+        assert visible(look(folder)) == before
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+    assert apply(placed.plan, made.options).exit_code == ExitCode.DONE
+    subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+    try:
+        before = visible(look(folder))
+        assert refused(undo(placed.plan, made.options))
+        assert visible(look(folder)) == before
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+    assert undo(placed.plan, made.options).exit_code == ExitCode.DONE
 
 
 @pytest.mark.parametrize("fail_at", [7, 19])
