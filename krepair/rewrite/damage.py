@@ -329,7 +329,7 @@ def recovery_of_offsets(
     end = _last_offset(read_into, size, base_offset)
     if end + 1 - base_offset <= INT32_MAX:
         return "stops"
-    return "splits" if end < next_base else "strays"
+    return "splits" if end < next_base else "jumps"
 
 
 def _last_offset(read_into: ReadInto, size: int, base_offset: int) -> int:

@@ -20,8 +20,13 @@ from krepair.rules.model import SegmentFacts
 
 TORN_TAIL: Final = "KR301"
 ZEROS: Final = "KR305"
-OffsetsRecovery = Literal["", "empties", "splits", "strays", "stops"]
-_ORDERED: Final = frozenset({c.D_OFFSET_ORDER, c.D_OFFSET_RANGE, c.D_COUNTS, c.D_CONTROL})
+OffsetsRecovery = Literal["", "empties", "splits", "jumps", "stops"]
+"""Effect of wrong offsets on a broker's recovery, or empty if it notices nothing.
+
+``empties``: it truncates the segment to 0. ``splits``: it splits the segment and loses nothing. ``jumps``: it splits
+the segment, and the log end jumps to the wrong offset. ``stops``: it fails, and the broker does not start.
+"""
+_VALID_CHECKSUM: Final = frozenset({c.D_OFFSET_ORDER, c.D_OFFSET_RANGE, c.D_COUNTS, c.D_CONTROL})
 _RULE: Final = {c.D_OFFSET_ORDER: "KR303", c.D_OFFSET_RANGE: "KR304", c.D_ZEROS: ZEROS}
 _UNNOTICED: Final = "a broker's recovery does not notice it"
 _WRONG_OFFSETS: Final = frozenset({"KR303", "KR304"})
@@ -88,7 +93,7 @@ class DamagedRange(Struct, frozen=True, kw_only=True):
     @property
     def checksummed(self) -> bool:
         """True if the batch at the range's start has a valid checksum, and only its offsets or records are wrong."""
-        return self.damage in _ORDERED
+        return self.damage in _VALID_CHECKSUM
 
 
 class DamageMap(Struct, frozen=True, kw_only=True):
@@ -103,7 +108,7 @@ class DamageMap(Struct, frozen=True, kw_only=True):
         recovery: effect on a broker's recovery of wrong offsets in batches with valid checksums, see
             ``rewrite.damage.recovery_of_offsets``; computed only if some are wrong.
         cut: position at which a broker's recovery truncates the log for the damage there; the size of the log if
-            nowhere.
+            nowhere; -1 if it was not computed.
     """
 
     why: str = ""
@@ -135,13 +140,13 @@ class DamagedLogs(NamedTuple):
     unread_aborts: Collection[int] = ()
 
 
-class Written(NamedTuple):
+class WriteProgress(NamedTuple):
     """Offsets of a partition's log that were certainly written, or flushed to disk, when its broker stopped.
 
     Attributes:
         flushed: recovery point: offsets below it were on the disk, so no power cut has torn them.
-        recorded: higher one of recovery point and high watermark; no later offset is known to have existed. After a
-            clean stop all offsets are flushed.
+        recorded: higher one of recovery point and high watermark: offsets below it certainly existed, later ones may
+            have existed. INT64_MAX after a clean stop, because then every written offset was flushed.
         preallocated: True if the topic's ``preallocate`` is on, so that the active log ends with zeros after a kill.
     """
 
@@ -207,7 +212,7 @@ def _loss_above(loss: Loss, log_start: int) -> Loss:
     return loss._replace(records=most if loss.records < 0 else min(loss.records, most), at_most=True)
 
 
-class Damaged(NamedTuple):
+class DamageAssessment(NamedTuple):
     """One damaged range of a partition, with its possible repairs and their costs.
 
     Attributes:
@@ -215,13 +220,14 @@ class Damaged(NamedTuple):
         rule: finding code ``KRnnn``.
         torn: True if it is the torn tail of the partition, which is cut without consent.
         consent: value for ``--accept-data-loss``; empty if nothing is lost, or no repair is offered.
-        excised: cost of cutting out only these bytes.
-        broker: cost of truncating the segment here and deleting all later segments, as a broker's recovery does.
+        loss_if_excised: cost of cutting out only these bytes.
+        loss_if_truncated: cost of truncating the segment here and deleting all later segments, as a broker's recovery
+            does.
         recovery: description of what a broker's recovery does here.
         log_start: log start offset of the partition.
-        why_not_alone: reason why this range must not be cut out alone, or empty.
+        why_not_excisable: reason why this range must not be cut out alone, or empty.
         padding: True if the bytes are zeros that a broker preallocated, so that nothing is missing.
-        later_go: True if a broker's recovery that truncates here deletes later segments.
+        deletes_later_segments: True if a broker's recovery that truncates here deletes later segments.
     """
 
     base_offset: int
@@ -229,13 +235,13 @@ class Damaged(NamedTuple):
     rule: str
     torn: bool
     consent: str
-    excised: Loss
-    broker: Loss
+    loss_if_excised: Loss
+    loss_if_truncated: Loss
     recovery: str
     log_start: int = 0
-    why_not_alone: str = ""
+    why_not_excisable: str = ""
     padding: bool = False
-    later_go: bool = False
+    deletes_later_segments: bool = False
 
     @property
     def harmless(self) -> bool:
@@ -243,10 +249,10 @@ class Damaged(NamedTuple):
         return self.torn or self.padding
 
     @property
-    def price(self) -> str:
+    def description(self) -> str:
         """Description of what each repair costs, and which consent it needs."""
         if self.padding:
-            cost = f"; {self.recovery}" if self.later_go else ""
+            cost = f"; {self.recovery}" if self.deletes_later_segments else ""
             return f"space that a broker allocated ahead (preallocate): no record is missing; --fix tail cuts it{cost}"
         if self.torn:
             lost = self.range.zeros and self.rule == TORN_TAIL
@@ -254,12 +260,13 @@ class Damaged(NamedTuple):
             return f"a torn tail: --fix tail cuts it and keeps the bytes{zeros}; {self.recovery}"
         if not self.consent:
             return f"{self.recovery}; krepair has no fix for it"
-        if self.why_not_alone:
-            return f"{self.recovery}; {self.why_not_alone}; consent for tail=broker: --accept-data-loss {self.consent}"
-        below = f" (the log start is {self.log_start})" if self.excised.first < self.log_start else ""
+        if self.why_not_excisable:
+            consent = f"consent for tail=broker: --accept-data-loss {self.consent}"
+            return f"{self.recovery}; {self.why_not_excisable}; {consent}"
+        below = f" (the log start is {self.log_start})" if self.loss_if_excised.first < self.log_start else ""
         return (
             f"{self.recovery}; "
-            f"cutting out only the damage: {self.excised.text()}{below}; "
+            f"cutting out only the damage: {self.loss_if_excised.text()}{below}; "
             f"consent: --accept-data-loss {self.consent}"
         )
 
@@ -282,13 +289,13 @@ def valid_range(summary: SegmentSummary, start: int = 0) -> ValidRange:
     )
 
 
-def unmapped(logs: DamagedLogs) -> str:
+def why_not_mapped(logs: DamagedLogs) -> str:
     """Return why the damage of a partition is not fully known; empty if it is."""
     for base_offset, mapped in sorted(logs.maps.items()):
         if mapped.why:
             return mapped.why
         if not mapped.complete:
-            text = "krepair stopped its search behind the damage: too many places there look like batches"
+            text = "krepair stopped searching after the damage: too many positions look like batch headers"
             return f"{log_name(base_offset)}: {text}"
     if len(logs.segments) != logs.listed:
         return "not all of its segments could be read"
@@ -303,12 +310,12 @@ def valid_ranges(logs: DamagedLogs, facts: SegmentFacts) -> tuple[ValidRange, ..
     return (valid_range(facts.summary),) if facts.summary.batches else ()
 
 
-def damages_of(logs: DamagedLogs, written: Written) -> tuple[Damaged, ...]:
+def damages_of(logs: DamagedLogs, written: WriteProgress) -> tuple[DamageAssessment, ...]:
     """Return every damaged range of a partition that could be mapped, ascending."""
-    if unmapped(logs):
+    if why_not_mapped(logs):
         return ()
     damages = []
-    behind = _summaries_of_later_segments(logs)
+    later = _summaries_of_later_segments(logs)
     for number, facts in enumerate(logs.segments):
         mapped = logs.maps.get(facts.base_offset)
         if mapped is None:
@@ -320,36 +327,37 @@ def damages_of(logs: DamagedLogs, written: Written) -> tuple[Damaged, ...]:
             padding = _is_padding(damaged, next_base, written)
             rule = ZEROS if padding else _rule_of_range(damaged, written, torn=torn)
             harmless = torn or padding or (rule == "KR304" and mapped.recovery == "splits")
-            broker = _cut_loss(logs, number, damaged.start, behind[number])
-            following = next((ran for ran in here if ran.start >= damaged.end), behind[number].first)
+            broker = _cut_loss(logs, number, damaged.start, later[number])
+            following = next((intact for intact in here if intact.start >= damaged.end), later[number].first)
             damages.append(
-                Damaged(
+                DamageAssessment(
                     base_offset=facts.base_offset,
                     range=damaged,
                     rule=rule,
                     torn=torn,
                     consent="" if harmless else f"{rule}:{logs.folder}:{damaged.first_lost}",
-                    excised=_loss_above(_loss_by_excision(damaged, following), logs.log_start),
-                    broker=broker,
-                    recovery=_recovery(logs, number, damaged, rule, broker, behind[number]),
+                    loss_if_excised=_loss_above(_loss_by_excision(damaged, following), logs.log_start),
+                    loss_if_truncated=broker,
+                    recovery=_recovery(logs, number, damaged, rule, broker, later[number]),
                     log_start=logs.log_start,
-                    why_not_alone=""
+                    why_not_excisable=""
                     if harmless
-                    else _why_not_alone(logs, facts, damaged, following, behind[number]),
+                    else _why_not_excisable(logs, facts, damaged, following, later[number]),
                     padding=padding,
-                    later_go=behind[number].segments > 0,
+                    deletes_later_segments=later[number].segments > 0,
                 )
             )
     return tuple(damages)
 
 
-def _is_padding(damaged: DamagedRange, next_base: int, written: Written) -> bool:
+def _is_padding(damaged: DamagedRange, next_base: int, written: WriteProgress) -> bool:
     """Return whether zeros at the end of a log are preallocated space, so that no record is missing.
 
     In an inactive segment this is certain if the next segment begins at exactly the next offset (KAFKA-5431: cleaned
     segments kept the zeros). In the active segment only the setting ``preallocate`` distinguishes such zeros from a
-    write that a power cut has lost: a high watermark may be five seconds old, and proves nothing. Source:
-    ``LogSegment.open``, ``FileRecords.open`` (3.9).
+    write that a power cut has lost. The recorded offset is only a lower bound: zeros that begin below it have replaced
+    records that existed, so they are no padding. Zeros above it prove nothing by themselves, because the high watermark
+    may be five seconds old. Source: ``LogSegment.open``, ``FileRecords.open`` (3.9).
     """
     if not damaged.zeros or damaged.next_offset >= 0:
         return False
@@ -358,19 +366,19 @@ def _is_padding(damaged: DamagedRange, next_base: int, written: Written) -> bool
     return written.preallocated and damaged.first_lost >= written.recorded
 
 
-def _rule_of_range(damaged: DamagedRange, written: Written, *, torn: bool) -> str:
+def _rule_of_range(damaged: DamagedRange, written: WriteProgress, *, torn: bool) -> str:
     """Return the finding code of a damaged range; zeros at the end of a log count as a torn tail."""
     if torn and damaged.zeros and damaged.first_lost >= written.recorded:
         return TORN_TAIL
     return rule_of(damaged.damage, torn=torn)
 
 
-def _why_not_alone(
+def _why_not_excisable(
     logs: DamagedLogs,
     facts: SegmentFacts,
     damaged: DamagedRange,
     following: ValidRange | None,
-    behind: _LaterSegments,
+    later: _LaterSegments,
 ) -> str:
     """Return the reason why a range must not be cut out while later batches are kept; empty if it may be cut out.
 
@@ -378,15 +386,15 @@ def _why_not_alone(
     ``.txnindex`` has no checksum: if an entry cannot be true, nobody knows which marker it means. If nothing follows
     the range, the log ends there, as after a broker's truncation.
     """
-    if following is None and not behind.segments:
+    if following is None and not later.segments:
         return ""
     name = segment_name(facts.base_offset, ".txnindex")
     producer, first, marker, _ = facts.entries.T
     untrue = (first < 0) | (first > marker) | (marker < facts.base_offset) | (producer < 0)
     if facts.base_offset in logs.unread_aborts or untrue.any():
         return (
-            f"it cannot be cut out alone: {name} is damaged too, and may have told of a transaction whose marker is "
-            "among these bytes; without it consumers would read aborted records"
+            f"it cannot be cut out alone: {name} is damaged too; it may have listed a transaction whose abort "
+            "marker is among these bytes; without it consumers would read aborted records"
         )
     lost = (first < damaged.first_lost) & (damaged.first_lost <= marker)
     if following is not None:
@@ -401,7 +409,7 @@ def _why_not_alone(
 
 
 def _recovery(
-    logs: DamagedLogs, number: int, damaged: DamagedRange, rule: str, broker: Loss, behind: _LaterSegments
+    logs: DamagedLogs, number: int, damaged: DamagedRange, rule: str, broker: Loss, later: _LaterSegments
 ) -> str:
     """Describe what a broker's recovery does when it reaches a damaged range."""
     if rule not in _WRONG_OFFSETS:
@@ -410,14 +418,14 @@ def _recovery(
     if mapped.recovery == "splits":
         return "a broker's recovery splits the segment there and loses nothing"
     if mapped.recovery == "empties":
-        why = "a broker's recovery comes to an index entry that goes back and empties the segment"
-        return f"{why}: {_cut_loss(logs, number, 0, behind).text()} are lost"
+        why = "a broker's recovery meets an index entry with a lower offset than before, and truncates the segment to 0"
+        return f"{why}: {_cut_loss(logs, number, 0, later).text()} are lost"
     if not mapped.recovery and damaged.start < mapped.cut < damaged.end:
-        loss = _cut_loss(logs, number, mapped.cut, behind)
+        loss = _cut_loss(logs, number, mapped.cut, later)
         return f"a broker's recovery does not notice it, and cuts at position {mapped.cut}: {loss.text()} are lost"
     effects = {
-        "strays": "a broker's recovery splits the segment, and the log end jumps there",
-        "stops": "a broker whose recovery comes to it does not start",
+        "jumps": "a broker's recovery splits the segment, and the log end jumps there",
+        "stops": "recovery fails there, and the broker does not start",
     }
     return f"{effects.get(mapped.recovery, _UNNOTICED)}; cutting here costs {broker.text()}"
 
@@ -464,27 +472,33 @@ def broker_loss(logs: DamagedLogs, number: int, start: int, *, alone: bool = Fal
         alone: True if later segments are kept, as when only this segment is recovered for its missing index.
     """
     return _cut_loss(
-        logs, number, start, _NOTHING_BEHIND if alone else _summaries_of_later_segments(logs)[number]
+        logs, number, start, _NO_LATER_SEGMENTS if alone else _summaries_of_later_segments(logs)[number]
     )
 
 
-def _cut_loss(logs: DamagedLogs, number: int, start: int, behind: _LaterSegments) -> Loss:
+def _cut_loss(logs: DamagedLogs, number: int, start: int, later: _LaterSegments) -> Loss:
+    """Compute the loss of truncating segment ``number`` at position ``start`` and deleting the ``later`` segments.
+
+    A cut inside a damaged range also loses the part of its records below the cut, whose number no header tells: then
+    the count is a lower bound.
+    """
     facts = logs.segments[number]
     here = logs.maps[facts.base_offset]
-    kept = [ran for ran in here.valid if ran.end <= start]
+    kept = [intact for intact in here.valid if intact.end <= start]
     counts = _counts(
-        [ran for ran in here.valid if ran.end > start], [gap for gap in here.damaged if gap.start >= start]
-    ).and_of(behind.counts)
+        [intact for intact in here.valid if intact.end > start],
+        [damage for damage in here.damaged if damage.start >= start],
+    ).combined_with(later.counts)
     first = kept[-1].last_offset + 1 if kept else facts.base_offset
-    within = any(gap.start < start < gap.end for gap in here.damaged)
-    at_least = counts.at_least or within
+    cut_inside_damage = any(damage.start < start < damage.end for damage in here.damaged)
+    at_least = counts.at_least or cut_inside_damage
     loss = Loss(
-        facts.summary.file_size - start + behind.bytes,
+        facts.summary.file_size - start + later.bytes,
         first,
         -1 if counts.last is None else counts.last,
         -1 if at_least and not counts.records else counts.records,
         counts.at_most,
-        behind.segments,
+        later.segments,
         at_least=at_least,
     )
     return _loss_above(loss, logs.log_start)
@@ -505,7 +519,7 @@ class _Counts(NamedTuple):
     at_most: bool = False
     at_least: bool = False
 
-    def and_of(self, other: _Counts) -> _Counts:
+    def combined_with(self, other: _Counts) -> _Counts:
         """Add the content of other ranges."""
         return _Counts(
             max((last for last in (self.last, other.last) if last is not None), default=None),
@@ -515,11 +529,15 @@ class _Counts(NamedTuple):
         )
 
 
-def _counts(valid: Sequence[ValidRange], gaps: Sequence[DamagedRange]) -> _Counts:
-    last = max([ran.last_offset for ran in valid] + [gap.last_lost for gap in gaps], default=None)
-    records, at_most, at_least = sum(ran.records for ran in valid), False, False
-    for gap in gaps:
-        count, bound = _records_of(gap, gap.next_offset - 1 if gap.next_offset >= 0 else gap.last_lost)
+def _counts(valid: Sequence[ValidRange], damaged: Sequence[DamagedRange]) -> _Counts:
+    last = max(
+        [intact.last_offset for intact in valid] + [damage.last_lost for damage in damaged], default=None
+    )
+    records, at_most, at_least = sum(intact.records for intact in valid), False, False
+    for damage in damaged:
+        count, bound = _records_of(
+            damage, damage.next_offset - 1 if damage.next_offset >= 0 else damage.last_lost
+        )
         records += max(count, 0)
         at_most = at_most or (bound and count >= 0)
         at_least = at_least or count < 0
@@ -542,20 +560,20 @@ class _LaterSegments(NamedTuple):
     first: ValidRange | None = None
 
 
-_NOTHING_BEHIND: Final = _LaterSegments()
+_NO_LATER_SEGMENTS: Final = _LaterSegments()
 
 
 def _summaries_of_later_segments(logs: DamagedLogs) -> list[_LaterSegments]:
     """Summarize the later segments of each segment, in one pass from the last segment to the first."""
-    summaries, behind = [], _NOTHING_BEHIND
+    summaries, later = [], _NO_LATER_SEGMENTS
     for facts in reversed(logs.segments):
-        summaries.append(behind)
+        summaries.append(later)
         valid = valid_ranges(logs, facts)
-        gaps = logs.maps[facts.base_offset].damaged if facts.base_offset in logs.maps else ()
-        behind = _LaterSegments(
-            behind.segments + 1,
-            behind.bytes + facts.summary.file_size,
-            behind.counts.and_of(_counts(valid, gaps)),
-            valid[0] if valid else behind.first,
+        damaged = logs.maps[facts.base_offset].damaged if facts.base_offset in logs.maps else ()
+        later = _LaterSegments(
+            later.segments + 1,
+            later.bytes + facts.summary.file_size,
+            later.counts.combined_with(_counts(valid, damaged)),
+            valid[0] if valid else later.first,
         )
     return summaries[::-1]

@@ -26,7 +26,7 @@ from krepair.formats.filenames import (
     log_name,
 )
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
-from krepair.rules.damage import Damaged
+from krepair.rules.damage import DamageAssessment
 from krepair.rules.epochs import EpochReason, Recorded, merge_epochs, writes_epoch_zero
 from krepair.rules.model import SegmentFacts, Skipped
 
@@ -131,16 +131,16 @@ def skip_until_fixed(code: str, why: str, fix: str = "") -> Skipped:
     return Skipped(code, why, Next.of("plan", LOG_DIR, "--fix", fix, out=PLAN) if fix else NOTHING)
 
 
-def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> Skipped | None:
+def why_damage_stays(damages: Iterable[DamageAssessment], why_not_mapped: str) -> Skipped | None:
     """Return why damage prevents the recovery of these logs; None if they have no damage except a torn tail.
 
     Args:
         damages: damage of the logs that a start would recover.
-        unmapped: reason why a log is not known to its end, or empty.
+        why_not_mapped: reason why a log is not known to its end, or empty.
     """
     other = next((damage for damage in damages if not damage.torn), None)
-    if unmapped:
-        return skip_until_fixed("damage", unmapped)
+    if why_not_mapped:
+        return skip_until_fixed("damage", why_not_mapped)
     if other is not None:
         text = (
             f"{log_name(other.base_offset)} at position {other.range.start}: {other.rule}: {other.range.text}"

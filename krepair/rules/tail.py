@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from krepair.formats.filenames import log_name
 from krepair.next_command import LOG_DIR, PLAN, Next
-from krepair.rules.damage import Damaged, Loss
+from krepair.rules.damage import DamageAssessment, Loss
 from krepair.rules.model import Skipped
 
 TailMode = Literal["excise", "broker"]
@@ -43,7 +43,7 @@ class LogCut(NamedTuple):
     """
 
     log: TailLog
-    damages: tuple[Damaged, ...]
+    damages: tuple[DamageAssessment, ...]
     as_broker: bool = False
 
     @property
@@ -61,7 +61,9 @@ class LogCut(NamedTuple):
     @property
     def losses(self) -> tuple[Loss, ...]:
         """Losses from removing each damaged range."""
-        return tuple(damage.broker if self.as_broker else damage.excised for damage in self.damages)
+        return tuple(
+            damage.loss_if_truncated if self.as_broker else damage.loss_if_excised for damage in self.damages
+        )
 
     @property
     def reason(self) -> str:
@@ -110,7 +112,7 @@ class LogEnd(NamedTuple):
 
 
 def choose_cuts(
-    damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str], way: TailMode
+    damages: Sequence[DamageAssessment], logs: Sequence[TailLog], consents: Collection[str], way: TailMode
 ) -> TailChoice:
     """Choose the bytes to remove from the logs of one partition.
 
@@ -139,13 +141,15 @@ def choose_cuts(
     return TailChoice(tuple(cuts), aside, tuple(notes), _why_it_waits(damages, consents, way))
 
 
-def _why_it_waits(damages: Sequence[Damaged], consents: Collection[str], way: TailMode) -> Skipped | None:
-    whole = next((damage for damage in damages if damage.why_not_alone), None)
+def _why_it_waits(
+    damages: Sequence[DamageAssessment], consents: Collection[str], way: TailMode
+) -> Skipped | None:
+    whole = next((damage for damage in damages if damage.why_not_excisable), None)
     if whole is not None and way == "excise":
         consent = ("--accept-data-loss", whole.consent)
         return Skipped(
             "damage",
-            f"{log_name(whole.base_offset)} at position {whole.range.start}: {whole.why_not_alone}",
+            f"{log_name(whole.base_offset)} at position {whole.range.start}: {whole.why_not_excisable}",
             Next.of("plan", LOG_DIR, "--fix", "tail=broker", *consent, out=PLAN),
             damaged=True,
         )
@@ -162,18 +166,18 @@ def _why_it_waits(damages: Sequence[Damaged], consents: Collection[str], way: Ta
     )
 
 
-def _consent_notes(damages: Sequence[Damaged], consents: Collection[str]) -> Iterator[str]:
+def _consent_notes(damages: Sequence[DamageAssessment], consents: Collection[str]) -> Iterator[str]:
     harmful = [damage for damage in damages if not damage.harmless]
     for damage in harmful[:_SHOWN_AT_MOST]:
         where = f"{log_name(damage.base_offset)} at position {damage.range.start}"
         consented = "consent given: " if damage.consent in consents else ""
-        yield f"{consented}{where}: {damage.rule}: {damage.range.text}; {damage.price}"
+        yield f"{consented}{where}: {damage.rule}: {damage.range.text}; {damage.description}"
     if len(harmful) > _SHOWN_AT_MOST:
         yield f"{len(harmful) - _SHOWN_AT_MOST} more damaged ranges; krepair check names them all"
 
 
 def _cuts_by_excision(
-    damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
+    damages: Sequence[DamageAssessment], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
     """Yield one cut for each damaged segment, or a message if the segment is not cut.
 
@@ -182,7 +186,7 @@ def _cuts_by_excision(
     for log in logs:
         ranges = tuple(damage for damage in damages if damage.base_offset == log.base_offset)
         missing = [damage for damage in ranges if not damage.harmless and damage.consent not in consents]
-        if any(damage.why_not_alone for damage in ranges):
+        if any(damage.why_not_excisable for damage in ranges):
             continue
         if ranges and not missing:
             yield LogCut(log, ranges)
@@ -199,7 +203,7 @@ def _cuts_by_excision(
 
 
 def _cut_as_broker(
-    damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
+    damages: Sequence[DamageAssessment], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
     """Yield one cut from the first consented damage on, or a message if a broker would truncate at earlier damage."""
     first = next((damage for damage in damages if damage.consent in consents or damage.torn), None)
@@ -214,7 +218,7 @@ def _cut_as_broker(
     yield LogCut(log, (first,), as_broker=True)
 
 
-def wrong_consent(text: str, damages_by_folder: Mapping[str, Sequence[Damaged]]) -> str:
+def wrong_consent(text: str, damages_by_folder: Mapping[str, Sequence[DamageAssessment]]) -> str:
     """Return a message for a consent that names no damage, with the valid consents; empty if the consent is valid.
 
     Args:
@@ -230,7 +234,7 @@ def wrong_consent(text: str, damages_by_folder: Mapping[str, Sequence[Damaged]])
     if not offered:
         return f"--accept-data-loss {text}: {folder} has no damage that needs a consent"
     lines = "; ".join(
-        f"type --accept-data-loss {damage.consent} ({damage.price})" for damage in offered[:_FEW]
+        f"type --accept-data-loss {damage.consent} ({damage.description})" for damage in offered[:_FEW]
     )
     wrong = (
         "is not a first lost offset" if rule in {damage.rule for damage in offered} else "is not its damage"

@@ -12,7 +12,7 @@ from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import log_name, offset_name
 from krepair.formats.words import count_text
 from krepair.loading.next_start import LoadedLog
-from krepair.rules.damage import broker_loss, unmapped
+from krepair.rules.damage import broker_loss, why_not_mapped
 
 
 def simulated_of(analysis: PartitionAnalysis) -> Mapping[VersionNumber, LoadedLog]:
@@ -58,7 +58,7 @@ def _cut_texts(analysis: PartitionAnalysis, cut: dict[int, int], dropped: tuple[
     numbers = {facts.base_offset: number for number, facts in enumerate(analysis.segments)}
     for base_offset, size in sorted(cut.items()):
         cut_text = f"recovery cuts {log_name(base_offset)} at position {size}"
-        if unmapped(logs) or base_offset not in logs.maps:
+        if why_not_mapped(logs) or base_offset not in logs.maps:
             drops = f" and drops {count_text(len(dropped), 'later segment')}" if dropped else ""
             yield cut_text + drops
             continue

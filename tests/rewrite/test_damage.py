@@ -210,8 +210,8 @@ def test_recovery_minds_only_index_entries_that_go_back_and_offsets_that_do_not_
     whole = b"".join(batches)
     assert (of(whole, 1), of(whole, 1, base=20)) == ("", "stops")
     far = whole + b.data(2**31 + 5, 5).raw
-    assert (of(far, 1), of(far + b.data(120, 5).raw, 1)) == ("strays", "stops")
-    assert (of(far, 1, next_base=2**31 + 10), of(far, 1, next_base=200)) == ("splits", "strays")
+    assert (of(far, 1), of(far + b.data(120, 5).raw, 1)) == ("jumps", "stops")
+    assert (of(far, 1, next_base=2**31 + 10), of(far, 1, next_base=200)) == ("splits", "jumps")
 
 
 @pytest.mark.parametrize(

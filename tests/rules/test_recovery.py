@@ -11,7 +11,7 @@ from krepair.derive.epochs import EpochStart, epochs_of_log
 from krepair.formats.checkpoint import EpochEntry, encode_epochs
 from krepair.kernels import classes as c
 from krepair.kernels.classes import EPOCH_SIZE
-from krepair.rules.damage import Damaged, DamagedRange, Loss
+from krepair.rules.damage import DamageAssessment, DamagedRange, Loss
 from krepair.rules.epochs import read_recorded
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import (
@@ -30,7 +30,7 @@ from tests.rules.facts import facts
 FINE = RecoveryPointFacts(special=None, untouched="", first="", marked=(), is_file=True, damaged=False)
 
 
-def damaged(*, torn: bool) -> Damaged:
+def damaged(*, torn: bool) -> DamageAssessment:
     where = DamagedRange(
         start=7,
         end=9,
@@ -43,7 +43,7 @@ def damaged(*, torn: bool) -> Damaged:
         zeros=False,
     )
     nothing = Loss(2, 3, -1, -1, False)
-    return Damaged(0, where, "KR301" if torn else "KR302", torn, "", nothing, nothing, "")
+    return DamageAssessment(0, where, "KR301" if torn else "KR302", torn, "", nothing, nothing, "")
 
 
 def with_epochs(base: int, last: int, *epoch_starts: tuple[int, int]) -> SegmentFacts:

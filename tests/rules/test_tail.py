@@ -15,10 +15,10 @@ from krepair.rules.damage import (
     DamageMap,
     Loss,
     ValidRange,
-    Written,
+    WriteProgress,
     broker_loss,
     damages_of,
-    unmapped,
+    why_not_mapped,
 )
 from krepair.rules.model import SegmentFacts
 from krepair.rules.tail import (
@@ -75,7 +75,7 @@ def logs(*maps: DamageMap | None, listed: int = -1) -> DamagedLogs:
 
 def chosen(of: DamagedLogs, *consents: str, way: TailMode = "excise", names: int = 1) -> TailChoice:
     listed = [one._replace(names=names) for one in LISTED[: len(of.segments)]]
-    return choose_cuts(damages_of(of, Written(0 if way == "excise" else 2**62)), listed, consents, way)
+    return choose_cuts(damages_of(of, WriteProgress(0 if way == "excise" else 2**62)), listed, consents, way)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_torn_tail_is_cut_short_or_was_not_flushed_and_nothing_valid_is_behind
     fields: dict[str, Any], flushed: int, torn: bool
 ) -> None:
     tail = DamageMap(valid=TORN.valid, damaged=(bad(900, SIZE, 290, **fields),))
-    assert [one.torn for one in damages_of(logs(None, None, tail), Written(flushed))] == [torn]
-    assert [one.torn for one in damages_of(logs(None, tail, None), Written(flushed))] == [False], (
+    assert [one.torn for one in damages_of(logs(None, None, tail), WriteProgress(flushed))] == [torn]
+    assert [one.torn for one in damages_of(logs(None, tail, None), WriteProgress(flushed))] == [False], (
         "it is not the active log"
     )
 
@@ -106,44 +106,50 @@ ACTIVE, CLOSED = "active", "closed"
 @pytest.mark.parametrize(
     ("situation", "where", "fields", "written", "seen"),
     [
-        ("killed, preallocate is on", ACTIVE, {}, Written(0, 0, preallocated=True), ("KR305", True, "")),
-        ("killed, nothing is known of it", ACTIVE, {}, Written(0, 0), ("KR301", False, "")),
-        ("killed, more was flushed", ACTIVE, {}, Written(291, 291), ("KR305", False, "")),
+        (
+            "killed, preallocate is on",
+            ACTIVE,
+            {},
+            WriteProgress(0, 0, preallocated=True),
+            ("KR305", True, ""),
+        ),
+        ("killed, nothing is known of it", ACTIVE, {}, WriteProgress(0, 0), ("KR301", False, "")),
+        ("killed, more was flushed", ACTIVE, {}, WriteProgress(291, 291), ("KR305", False, "")),
         (
             "killed, the high watermark is higher",
             ACTIVE,
             {},
-            Written(0, 291, preallocated=True),
+            WriteProgress(0, 291, preallocated=True),
             ("KR305", False, ""),
         ),
         (
             "cleanly stopped",
             ACTIVE,
             {},
-            Written(2**62, 2**62, preallocated=True),
+            WriteProgress(2**62, 2**62, preallocated=True),
             ("KR305", False, ""),
         ),
-        ("the next segment goes on", CLOSED, {}, Written(2**62, 2**62), ("KR305", True, "")),
-        ("the next segment goes on, killed", CLOSED, {}, Written(0, 0), ("KR305", True, "")),
+        ("the next segment goes on", CLOSED, {}, WriteProgress(2**62, 2**62), ("KR305", True, "")),
+        ("the next segment goes on, killed", CLOSED, {}, WriteProgress(0, 0), ("KR305", True, "")),
         (
             "offsets are missing before the next segment",
             CLOSED,
             {"first_lost": 199},
-            Written(0, 0, preallocated=True),
+            WriteProgress(0, 0, preallocated=True),
             ("KR305", False, "KR305:t-0:199"),
         ),
         (
             "a batch follows the zeros",
             CLOSED,
             {"next_offset": 200},
-            Written(0, 0),
+            WriteProgress(0, 0),
             ("KR305", False, "KR305:t-0:200"),
         ),
-        ("not only zeros", CLOSED, {"zeros": False}, Written(0, 0), ("KR305", False, "KR305:t-0:200")),
+        ("not only zeros", CLOSED, {"zeros": False}, WriteProgress(0, 0), ("KR305", False, "KR305:t-0:200")),
     ],
 )
 def test_zeros_are_padding_only_where_nothing_can_be_missing(
-    situation: str, where: str, fields: dict[str, Any], written: Written, seen: tuple[str, bool, str]
+    situation: str, where: str, fields: dict[str, Any], written: WriteProgress, seen: tuple[str, bool, str]
 ) -> None:
     active = where == ACTIVE
     first_lost = 290 if active else 200
@@ -155,14 +161,16 @@ def test_zeros_are_padding_only_where_nothing_can_be_missing(
     (one,) = damages_of(of, written)
     assert (one.rule, one.padding, one.consent) == seen, situation
     assert bool(choose_cuts([one], LISTED, (), "excise").cuts) is not bool(one.consent)
-    assert ("may be lost" in one.price) is (one.rule == "KR301")
+    assert ("may be lost" in one.description) is (one.rule == "KR301")
 
 
 def test_what_each_way_out_costs() -> None:
-    (one,) = damages_of(logs(MIDDLE, None, None), Written(0))
+    (one,) = damages_of(logs(MIDDLE, None, None), WriteProgress(0))
     assert one.consent == "KR302:t-0:40"
-    assert one.excised == Loss(100, 40, 49, 10, True)
-    assert one.broker[:4] == (SIZE - 400 + 2 * SIZE, 40, 299, 60), "10 by the offsets, and 50 that are valid"
+    assert one.loss_if_excised == Loss(100, 40, 49, 10, True)
+    assert one.loss_if_truncated[:4] == (SIZE - 400 + 2 * SIZE, 40, 299, 60), (
+        "10 by the offsets, and 50 that are valid"
+    )
     assert broker_loss(logs(MIDDLE, None, None), 0, 400, alone=True).bytes == SIZE - 400
 
 
@@ -172,12 +180,12 @@ def test_a_cut_at_the_end_of_the_file_loses_no_record_and_says_so() -> None:
 
 
 def test_damage_that_is_not_known_to_its_end_is_no_ground_for_a_cut() -> None:
-    assert unmapped(logs(MIDDLE)) == ""
-    assert "not all of its segments" in unmapped(logs(MIDDLE, listed=2))
-    assert unmapped(logs(DamageMap(why="it cannot be read"))) == "it cannot be read"
+    assert why_not_mapped(logs(MIDDLE)) == ""
+    assert "not all of its segments" in why_not_mapped(logs(MIDDLE, listed=2))
+    assert why_not_mapped(logs(DamageMap(why="it cannot be read"))) == "it cannot be read"
     given_up = logs(DamageMap(damaged=TORN.damaged, complete=False))
-    assert "krepair stopped its search" in unmapped(given_up)
-    assert damages_of(given_up, Written(0)) == ()
+    assert "krepair stopped searching" in why_not_mapped(given_up)
+    assert damages_of(given_up, WriteProgress(0)) == ()
 
 
 def test_a_torn_tail_goes_without_a_consent() -> None:
@@ -214,15 +222,15 @@ WRONG_OFFSETS = bad(400, 500, 40, damage=c.D_OFFSET_ORDER, next_offset=50)
         ({"recovery": "splits"}, "a broker's recovery splits the segment there and loses nothing"),
         (
             {"recovery": "empties"},
-            "a broker's recovery comes to an index entry that goes back and empties the segment: 1000 bytes,",
+            "a broker's recovery meets an index entry with a lower offset than before, and truncates the segment to 0:",
         ),
         (
-            {"recovery": "strays"},
+            {"recovery": "jumps"},
             "a broker's recovery splits the segment, and the log end jumps there; cutting",
         ),
         (
             {"recovery": "stops"},
-            "a broker whose recovery comes to it does not start; cutting here costs 600 bytes",
+            "recovery fails there, and the broker does not start; cutting here costs 600 bytes",
         ),
         ({"cut": 400}, "a broker's recovery does not notice it; cutting here costs 600 bytes"),
         (
@@ -237,7 +245,9 @@ WRONG_OFFSETS = bad(400, 500, 40, damage=c.D_OFFSET_ORDER, next_offset=50)
     ],
 )
 def test_what_a_recovery_makes_of_wrong_offsets_is_told(fields: dict[str, Any], says: str) -> None:
-    (one,) = damages_of(logs(DamageMap(valid=MIDDLE.valid, damaged=(WRONG_OFFSETS,), **fields)), Written(0))
+    (one,) = damages_of(
+        logs(DamageMap(valid=MIDDLE.valid, damaged=(WRONG_OFFSETS,), **fields)), WriteProgress(0)
+    )
     assert one.recovery.startswith(says), one.recovery
 
 
@@ -254,8 +264,8 @@ def test_what_a_recovery_makes_of_wrong_offsets_is_told(fields: dict[str, Any], 
 def test_records_of_a_damage_are_counted_or_bounded_by_its_offsets(
     fields: dict[str, Any], records: int, bound: bool
 ) -> None:
-    (one,) = damages_of(logs(DamageMap(damaged=(bad(0, SIZE, 0, **fields),))), Written(0))
-    assert (one.excised.records, one.excised.at_most) == (records, bound)
+    (one,) = damages_of(logs(DamageMap(damaged=(bad(0, SIZE, 0, **fields),))), WriteProgress(0))
+    assert (one.loss_if_excised.records, one.loss_if_excised.at_most) == (records, bound)
 
 
 def test_by_consent_only_the_damage_goes() -> None:
@@ -318,14 +328,14 @@ def test_a_file_with_two_names_is_never_cut_in_its_place_but_may_be_written_anew
     ],
 )
 def test_a_consent_that_names_nothing_is_told_what_it_could_name(text: str, why: str) -> None:
-    found = {"t-0": damages_of(logs(MIDDLE), Written(0)), "v-0": ()}
+    found = {"t-0": damages_of(logs(MIDDLE), WriteProgress(0)), "v-0": ()}
     assert why in wrong_consent(text, found)
     assert bool(wrong_consent(text, found)) == bool(why)
     assert parts_of_consent(text) == tuple(text.split(":"))
 
 
 def test_of_many_damages_five_consents_are_told() -> None:
-    found = {"t-0": damages_of(logs(*[MIDDLE] * 7), Written(0))}
+    found = {"t-0": damages_of(logs(*[MIDDLE] * 7), WriteProgress(0))}
     assert len(found["t-0"]) == 7
     assert wrong_consent("KR302:t-0:41", found).count("type --accept-data-loss") == 5
 
@@ -368,5 +378,5 @@ def test_segments_are_gone_through_as_often_for_many_damaged_ranges_as_for_few(
 
     monkeypatch.setattr(damage, "valid_ranges", counting)
     for number in (2, 6):
-        assert len(damages_of(logs(*[TWICE] * number), Written(0))) == 2 * number
+        assert len(damages_of(logs(*[TWICE] * number), WriteProgress(0))) == 2 * number
     assert asked == {2: 2 * 2, 6: 6 * 2}, "twice, however many ranges it has"

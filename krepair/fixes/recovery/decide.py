@@ -57,7 +57,7 @@ from krepair.plan.changes import bases_touched, changes_logs
 from krepair.plan.model import Change, KeepOriginal, MendLog, ReplaceFile, RollSegment, SetAside
 from krepair.rules.aborts import may_be_untrue
 from krepair.rules.changed_entries import ChangedLine
-from krepair.rules.damage import unmapped
+from krepair.rules.damage import why_not_mapped
 from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.recovery import (
     RecoveryPointFacts,
@@ -360,7 +360,7 @@ def _cut(context: Context, ranges: Sequence[Range]) -> None:
                 range_.leave("damage", "damage is left in what a start would read", "tail,recovery")
             continue
         damages = damages_in(context.view, range_.part)
-        range_.left = range_.left or why_damage_stays(damages, unmapped(damaged_logs(range_.part)))
+        range_.left = range_.left or why_damage_stays(damages, why_not_mapped(damaged_logs(range_.part)))
         if range_.left is None and damages:
             torn.append(range_)
     decide(context, [range_.part for range_ in torn])

@@ -24,14 +24,14 @@ from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
 from krepair.options import Options, consents_of
 from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import (
-    Damaged,
+    DamageAssessment,
     DamagedLogs,
-    Written,
+    WriteProgress,
     damages_of,
     rule_of,
-    unmapped,
     valid_range,
     valid_ranges,
+    why_not_mapped,
 )
 from krepair.rules.model import SegmentFacts, Skipped
 from krepair.rules.tail import (
@@ -117,15 +117,15 @@ def damaged_logs(analysis: PartitionAnalysis) -> DamagedLogs:
     )
 
 
-def damages_in(log_dir: LogDir, analysis: PartitionAnalysis) -> tuple[Damaged, ...]:
+def damages_in(log_dir: LogDir, analysis: PartitionAnalysis) -> tuple[DamageAssessment, ...]:
     """Return every damaged range of a partition that could be mapped, ascending."""
     return damages_of(damaged_logs(analysis), _written(log_dir, analysis))
 
 
-def _written(log_dir: LogDir, analysis: PartitionAnalysis) -> Written:
+def _written(log_dir: LogDir, analysis: PartitionAnalysis) -> WriteProgress:
     key, clean = analysis.partition.key, log_dir.clean_shutdown
     point = log_dir.recovery_point.offsets.get(key, 0)
-    return Written(
+    return WriteProgress(
         flushed=INT64_MAX if clean else point,
         recorded=INT64_MAX if clean else max(point, log_dir.high_watermark.offsets.get(key, 0)),
         preallocated=analysis.settings.preallocate,
@@ -135,7 +135,7 @@ def _written(log_dir: LogDir, analysis: PartitionAnalysis) -> Written:
 def damage_findings(log_dir: LogDir, analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield one finding per damaged range, with the loss that each repair costs."""
     folder = analysis.partition.folder
-    why = unmapped(damaged_logs(analysis)) if maps_of(analysis) else ""
+    why = why_not_mapped(damaged_logs(analysis)) if maps_of(analysis) else ""
     for base_offset, mapped in sorted(maps_of(analysis).items()):
         if mapped.failure == "unreadable":
             yield Finding(rule="KR308", partition=folder, file=log_name(base_offset), evidence=mapped.why)
@@ -150,13 +150,13 @@ def damage_findings(log_dir: LogDir, analysis: PartitionAnalysis) -> Iterator[Fi
             partition=folder,
             file=log_name(damage.base_offset),
             position=damage.range.start,
-            evidence=f"{damage.range.text}; {_where(damage)}; {damage.price}",
+            evidence=f"{damage.range.text}; {_where(damage)}; {damage.description}",
             bytes=0 if damage.range.zeros else damage.range.bytes,
             command=_command(log_dir, damage),
-            first_offset=damage.excised.first,
-            last_offset=damage.excised.last,
-            records_lost=0 if damage.harmless else damage.excised.records,
-            bytes_lost=0 if damage.harmless else damage.excised.bytes,
+            first_offset=damage.loss_if_excised.first,
+            last_offset=damage.loss_if_excised.last,
+            records_lost=0 if damage.harmless else damage.loss_if_excised.records,
+            bytes_lost=0 if damage.harmless else damage.loss_if_excised.bytes,
             severity=_severity(log_dir, analysis, damage),
         )
 
@@ -186,21 +186,21 @@ def _is_damaged(facts: SegmentFacts) -> bool:
     return bool(facts.summary.damage)
 
 
-def _severity(log_dir: LogDir, analysis: PartitionAnalysis, damage: Damaged) -> Severity | None:
+def _severity(log_dir: LogDir, analysis: PartitionAnalysis, damage: DamageAssessment) -> Severity | None:
     """Return INFORMATION for padding, unless the next start recovers its segment and deletes all later ones."""
     if not damage.padding:
         return None
     starts = next_start_of(analysis).by_version.values()
     recovers = not log_dir.clean_shutdown and any(damage.base_offset in loaded.recovered for loaded in starts)
-    return None if recovers and damage.later_go else Severity.INFORMATION
+    return None if recovers and damage.deletes_later_segments else Severity.INFORMATION
 
 
-def _command(log_dir: LogDir, damage: Damaged) -> Next:
+def _command(log_dir: LogDir, damage: DamageAssessment) -> Next:
     """Return the command that repairs the damage with the least loss; empty if no repair is offered."""
     if not damage.harmless and not damage.consent:
         return NOTHING
     consent = () if damage.harmless else ("--accept-data-loss", damage.consent)
-    mode = "tail=broker" if damage.why_not_alone else "tail"
+    mode = "tail=broker" if damage.why_not_excisable else "tail"
     return Next.of("plan", log_dir.path, "--fix", mode, *consent, out=PLAN)
 
 
@@ -221,7 +221,7 @@ def _unmapped_finding(analysis: PartitionAnalysis, facts: SegmentFacts, why: str
     return of_version(finding, unknown=unknown)
 
 
-def _where(damage: Damaged) -> str:
+def _where(damage: DamageAssessment) -> str:
     if damage.range.next_offset >= 0:
         following = (
             f"the next valid batch, at position {damage.range.end} (offset {damage.range.next_offset})"
@@ -280,8 +280,10 @@ def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
             analysis.put(TAIL_RESULT, _decision(context, analysis, choice, made[folder]))
 
 
-def _choice(options: Options, analysis: PartitionAnalysis, damages: tuple[Damaged, ...]) -> TailChoice:
-    why = unmapped(damaged_logs(analysis)) if maps_of(analysis) or not analysis.segments else ""
+def _choice(
+    options: Options, analysis: PartitionAnalysis, damages: tuple[DamageAssessment, ...]
+) -> TailChoice:
+    why = why_not_mapped(damaged_logs(analysis)) if maps_of(analysis) or not analysis.segments else ""
     if why and analysis.partition.segments:
         return TailChoice(left=Skipped("damage", f"its damage is not repaired: {why}", damaged=True))
     logs = [
