@@ -227,6 +227,7 @@ class _SnapshotAnalysis:
         self.facts = dict(target.known)
         self.failed: dict[int, str] = {}
         self.start = -1
+        self.loads_above = -1
         self.needed: tuple[int, ...] = ()
         self.result = SnapshotFacts((), self.bases, self.bases[0], -1, JudgedFiles((), None, False))
         self.open = OpenTransactions(self.bases, {}, self._is_whole, target.gaps)
@@ -276,16 +277,17 @@ class _SnapshotAnalysis:
         if unknown is not None and unknown.damage is not None:
             reason = reason or f"{unknown.name}: {unknown.damage.text}"
             self.result = self.result._replace(left=reason, unread=(unknown.name, unknown.damage.text))
-        # A recovery of the first segment loads the snapshot at its base offset if only the recorded log start is lower.
-        # Otherwise the replay here would begin without that snapshot, and miss producers that the broker keeps.
-        loads_first = self.target.recovered_from <= first and recorded < first
-        above = first - 1 if loads_first else log_start
         end = log_end if log_end >= 0 else INT64_MAX
-        judged = judge_snapshots(files, self.bases, above, end)
+        judged = judge_snapshots(files, self.bases, log_start, end)
         # A recovery deletes the snapshots above its first segment and replays from there. One of those above may lack
         # producers of which only a marker is left: a load drops an entry without a time, a replay keeps the producer.
+        # For the load it compares with the recorded log start, even if that is below the first segment.
+        if self.target.recovered_from <= self.bases[-1] and recorded < first:
+            self.loads_above = max(recorded, 0)
+        else:
+            self.loads_above = log_start
         below = [file for file in files if file.offset <= self.target.recovered_from]
-        judged = judged._replace(base=judge_snapshots(below, self.bases, above, end).base)
+        judged = judged._replace(base=judge_snapshots(below, self.bases, self.loads_above, end).base)
         self.result = self.result._replace(files=files, judged=judged)
         if reason:
             return
@@ -420,7 +422,7 @@ class _SnapshotAnalysis:
             return loaded
         rows = [self.facts[base].summary.rows for base in self.needed]
         if len(loaded) or any(map(len, rows)):
-            table = ProducerTable(loaded, rows, self.result.log_start, rules).entries()
+            table = ProducerTable(loaded, rows, self.loads_above, rules).entries()
         else:
             table = _NO_ENTRIES  # as in most partitions: nobody wrote with a producer id
         self.result = self.result._replace(

@@ -71,11 +71,13 @@ def snapshot_problems(data: bytes, made_of: MadeOf) -> list[str]:
         return [f"{found.expected} was expected, found {found.found}"]
     first = made_of.logs[0].base_offset
     start = made_of.log_start if first < made_of.log_start <= made_of.log_end else first
-    base, missing = _newest(made_of, start)
+    recovers = made_of.recovered_from <= made_of.logs[-1].base_offset
+    above = max(made_of.log_start, 0) if recovers and made_of.log_start < first else start
+    base, missing = _newest(made_of, above)
     if missing:
         return []  # what the file was made of is not there any more
     replay = _Replay(made_of, _begin(made_of, start, base))
-    replay.load(ProducerSnapshot(()) if base is None else base[1], start)
+    replay.load(ProducerSnapshot(()) if base is None else base[1], above)
     end = made_of.logs[-1].base_offset
     for part in parts_of(_needed(made_of.logs, replay.start), made_of.tree, check_crc=True):
         replay.take(part)
