@@ -634,9 +634,9 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "type instead",
          source="the commit protocol of krepair"),
     Rule("KR902", SLOW, "An apply or undo was interrupted",
-         evidence="plan id, the change that is half done, and the partitions whose fence is up",
-         danger="a broker can read all records, but while the fence is up it recovers the partition when it starts; no "
-                "other plan can change the partition",
+         evidence="plan id, the change that is half done, and the partitions whose recovery guard is set",
+         danger="a broker can read all records, but while that guard is set, it recovers the partition when it starts; "
+                "no other plan can change the partition",
          lost_if_wrong=f"{NOTHING_CHANGED}; run the same apply or undo again, and it is finished",
          source="the commit protocol of krepair"),
 )

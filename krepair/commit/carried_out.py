@@ -72,7 +72,7 @@ def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:
     if not not_given_back:
         return ()
     text = (
-        f"{NOT_PUT_BACK} (fence of {names_text(not_given_back)}): active segments have "
+        f"{NOT_PUT_BACK} (recovery guard of {names_text(not_given_back)}): active segments have "
         "changed since krepair set it aside. A broker was started since, or a copy of the directory has lost the times "
         "of its files. So the next start recovers the active segments."
     )

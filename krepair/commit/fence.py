@@ -1,14 +1,14 @@
-"""Recovery guard ("fence") of a partition: while the fence is up, a starting broker recovers the partition's log.
+"""Recovery guard of a partition: while it is set, a starting broker recovers the partition's log.
 
-The recovery rebuilds the partition's indexes. To raise the fence, krepair lowers the partition's recovery point to the
+The recovery rebuilds the partition's indexes. To set the guard, krepair lowers the partition's recovery point to the
 base offset of its first group and moves the clean-shutdown file ("marker") into the work folder; at the end krepair
 restores both. Every intermediate state is safe (docs/crash-safety.md). krepair never writes a new marker. If a broker
 was started in between, krepair does not restore the marker, because the files may then differ from those that the clean
 stop left.
 
-A partition that could not be finished keeps its fence while other partitions are changed. So several fences, of one
-plan or of several plans, may be up at once. All fences share one marker: the marker lies in one of the fences and is
-restored when the last fence is lowered. Each fence restores only its own partition's entry in the recovery points.
+A partition that could not be finished keeps its guard while other partitions are changed. So several guards, of one
+plan or of several plans, may be set at once. All guards share one marker: the marker lies in one of the guards and is
+restored when the last guard is lifted. Each guard restores only its own partition's entry in the recovery points.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SEEN = "seen.json"
 _SEEN_NEW = "seen.json.new"
 _LOG: Final = logging.getLogger(__name__)
 FILES_LOOKED_AT: Final = 300
-"""Number of files of other partitions' active segments that a run checks whenever it lowers one of its own fences.
+"""Number of files of other partitions' active segments that a run checks whenever it lifts one of its own guards.
 
 That is as many files as 100 partitions have; the next check takes other files.
 """
@@ -177,9 +177,9 @@ class Fence:
     """Recovery guard of one partition; ``put_up`` and ``lift`` may be repeated after a crash at any instant.
 
     Args:
-        folder: partition folder, whose work folder holds the fence's files.
+        folder: partition folder, whose work folder holds the guard's files.
         point: offset from which recovery is to begin.
-        watch: fences of the whole log directory; None if this run has no other fences in the directory.
+        watch: guards of the whole log directory; None if this run has no other guards in the directory.
     """
 
     def __init__(self, folder: PartitionFolder, point: Point, watch: Watch | None = None) -> None:
@@ -195,18 +195,18 @@ class Fence:
         self._points = f"{self.place}/{RECOVERY_POINT_CHECKPOINT}"
         self._marker = f"{self.place}/{CLEAN_SHUTDOWN}"
         self.keeps_marker_away = False
-        """True if the marker was not restored because a broker may have been started while the fence was up."""
+        """True if the marker was not restored because a broker may have been started while the guard was set."""
 
     def is_up(self) -> bool:
-        """Return whether the fence is up, or an interrupted run left any part of the fence.
+        """Return whether the guard is set, or an interrupted run left any part of the guard.
 
         Raises:
-            OSError: the folder of the fence could not be read.
+            OSError: the folder of the guard could not be read.
         """
         return self._tree.is_folder(self.place)
 
     def put_up(self) -> None:
-        """Raise the fence: lower the recovery point and move the clean-shutdown marker into the fence.
+        """Set the guard: lower the recovery point and move the clean-shutdown marker into the guard.
 
         Raises:
             RefusedError: the recovery-point file is damaged; or see ``check_one_mount``.
@@ -214,7 +214,7 @@ class Fence:
         """
         check_one_mount(self._folder)
         owner = self._folder.owner()
-        _LOG.info("%s: fence goes up", self._folder.folder)
+        _LOG.info("%s: guard is set", self._folder.folder)
         if self.is_up() and self._broker_started():
             self.forget()
         if is_made(self._disk, self.place, 0o700, owner):
@@ -236,9 +236,9 @@ class Fence:
             self._move(self._root_marker, self._marker)
 
     def _make_durable(self, place: str) -> None:
-        """Sync a fence of an earlier run, because that run may have been killed before it synced every part.
+        """Sync a guard of an earlier run, because that run may have been killed before it synced every part.
 
-        If a power cut destroys the list of watched files, the fence acts as if a broker was started. A fence that holds
+        If a power cut destroys the list of watched files, the guard acts as if a broker was started. A guard that holds
         neither marker nor recovery points may have no list yet, or an incomplete list: then this method writes the
         list.
         """
@@ -273,7 +273,7 @@ class Fence:
         self._move(new, self._root_points)
 
     def lift(self) -> bool:
-        """Lower the fence: restore recovery point and marker, unless a broker was started while the fence was up.
+        """Lift the guard: restore recovery point and marker, unless a broker was started while the guard was set.
 
         Returns:
             True if a broker was started in between; then the files of the root are not changed.
@@ -284,7 +284,7 @@ class Fence:
         if not self.is_up():
             return False
         started = self._broker_started()
-        _LOG.info("%s: fence goes down%s", self._folder.folder, ", a broker was started" if started else "")
+        _LOG.info("%s: guard is lifted%s", self._folder.folder, ", a broker was started" if started else "")
         if started:
             self.forget()
         else:
@@ -294,7 +294,7 @@ class Fence:
         return started
 
     def forget(self) -> None:
-        """Lower the fence after a broker's start, without restoring the marker or the recovery point."""
+        """Lift the guard after a broker's start, without restoring the marker or the recovery point."""
         self.keeps_marker_away = self.keeps_marker_away or self._tree.is_there(self._marker)
         self._clear()
 
@@ -316,7 +316,7 @@ class Fence:
         if root == lowered:
             self._move(self._points, self._root_points)
             return
-        # Another fence has changed its own partition's entry since.
+        # Another guard has changed its own partition's entry since.
         raised = raised_points(root, kept, self._point, self._root_points)
         if raised is not None:
             self._replace_points(_RAISED, raised)
@@ -327,14 +327,14 @@ class Fence:
         others = [place for place in self._watch.places() if place != self.place]
         if others:
             self._make_durable(others[0])
-        # While another partition is unfinished, its fence takes the marker: a clean start would trust its half-changed
+        # While another partition is unfinished, its guard takes the marker: a clean start would trust its half-changed
         # files.
         self._move(self._marker, f"{others[0]}/{CLEAN_SHUTDOWN}" if others else self._root_marker)
 
     def _clear(self) -> None:
         for name in (CLEAN_SHUTDOWN, _LOWERED, _RAISED, RECOVERY_POINT_CHECKPOINT, _SEEN_NEW):
             self._remove(name)
-        # Sync the other removals before the list is removed: a fence that still holds the marker needs the list.
+        # Sync the other removals before the list is removed: a guard that still holds the marker needs the list.
         self._disk.sync_dir(self.place)
         self._remove(_SEEN)
         self._disk.remove_dir(self.place)
@@ -352,9 +352,9 @@ class Fence:
 
 
 class Watch:
-    """State of all fences of a log directory, and of the watched files whose changes show that a broker was started.
+    """State of all guards of a log directory, and of the watched files whose changes show that a broker was started.
 
-    A run reads fences and files once, under the log directory's lock, and then adds its own changes.
+    A run reads guards and files once, under the log directory's lock, and then adds its own changes.
     """
 
     def __init__(self, disk: Disk, log_dir: str) -> None:
@@ -368,7 +368,7 @@ class Watch:
         self._turn = 0
 
     def places(self) -> list[str]:
-        """Return the sorted paths of all fences that are up, of any plan.
+        """Return the sorted paths of all guards that are set, of any plan.
 
         Raises:
             OSError: a folder could not be read.
@@ -378,36 +378,36 @@ class Watch:
         return self._places
 
     def keeps_marker(self) -> bool:
-        """Return whether a fence holds the clean-shutdown marker.
+        """Return whether a guard holds the clean-shutdown marker.
 
         Raises:
-            OSError: a fence could not be read.
+            OSError: a guard could not be read.
         """
         return any(self._disk.tree.is_there(f"{place}/{CLEAN_SHUTDOWN}") for place in self.places())
 
     def is_up(self, place: str) -> None:
-        """Record that a fence was raised."""
+        """Record that a guard was set."""
         self._places = sorted({*self.places(), place})
 
     def put_up_here(self, place: str) -> None:
-        """Record that this run, not an earlier run, raised a fence."""
+        """Record that this run, not an earlier run, set a guard."""
         self._put_up_here.add(place)
 
     def was_put_up_here(self, place: str) -> bool:
-        """Return whether this run raised a fence."""
+        """Return whether this run set a guard."""
         return place in self._put_up_here
 
     def names_to_look_at(self, place: str, seen: Seen, folder: str) -> list[str]:
-        """Return the watched files to check before a fence is lowered.
+        """Return the watched files to check before a guard is lifted.
 
-        For a fence of an earlier run, all watched files are returned. For a fence of this run the number is limited:
+        For a guard of an earlier run, all watched files are returned. For a guard of this run the number is limited:
         the files of the root, those of the partition itself, and some files of other partitions, which differ from call
         to call. That is enough, because this run holds the lock, which keeps brokers out, and checks the lock before it
-        lowers a fence. Checking all files for every partition would take time quadratic in the number of partitions.
+        lifts a guard. Checking all files for every partition would take time quadratic in the number of partitions.
 
         Args:
-            place: path of the fence.
-            seen: states of the watched files when the fence was raised.
+            place: path of the guard.
+            seen: states of the watched files when the guard was set.
             folder: name of the partition folder.
         """
         if place not in self._put_up_here or len(seen) <= FILES_LOOKED_AT:
@@ -419,14 +419,14 @@ class Watch:
         return [*own, *others[start : start + FILES_LOOKED_AT]]
 
     def is_down(self, place: str) -> None:
-        """Record that a fence was lowered."""
+        """Record that a guard was lifted."""
         self._put_up_here.discard(place)
         self._places = [other for other in self.places() if other != place]
 
     def seen(self) -> Seen:
         """Return the states in which this run found the files that every unclean start changes.
 
-        Only files that this run itself has changed are read again. Any other change may be a broker's, so a fence that
+        Only files that this run itself has changed are read again. Any other change may be a broker's, so a guard that
         is raised later must be compared with the first state.
 
         Raises:
@@ -459,13 +459,13 @@ class Watch:
 
     @contextlib.contextmanager
     def our_own_change(self, paths: Iterable[str]) -> Iterator[None]:
-        """Mark changes of these files as krepair's own while open, so that no fence mistakes them for a broker's start.
+        """Mark changes of these files as krepair's own while open, so that no guard mistakes them for a broker's start.
 
         Args:
             paths: paths of the files that will change, relative to the log directory.
 
         Raises:
-            OSError: a call failed. Then a fence may no longer watch some of these files, which is safe.
+            OSError: a call failed. Then a guard may no longer watch some of these files, which is safe.
         """
         names = frozenset(paths)
         tree = self._disk.tree
@@ -486,7 +486,7 @@ class Watch:
 
 
 def standing_fences(tree: Tree, log_dir: str) -> list[str]:
-    """Return the sorted paths of all fences that are up in a log directory, of any plan.
+    """Return the sorted paths of all guards that are set in a log directory, of any plan.
 
     Raises:
         OSError: a folder could not be read.
@@ -517,7 +517,7 @@ def _write_seen(disk: Disk, place: str, seen: Seen) -> None:
 
 
 def _read_seen(tree: Tree, place: str) -> Seen | None:
-    """Return the watched files of a fence; None if the list is not written yet, ``_DAMAGED`` for a damaged list."""
+    """Return the watched files of a guard; None if the list is not written yet, ``_DAMAGED`` for a damaged list."""
     data = tree.read(f"{place}/{_SEEN}", MOST_SEEN_BYTES)
     try:
         return msgspec.json.decode(data, type=Seen) if data is not None else None

@@ -375,7 +375,7 @@ class RootFolder(PartitionFolder):
     """Root of a log directory, whose checkpoint files are replaced one by one.
 
     A broker does not start if the root contains one of krepair's folders. So the root's staged files and backups lie in
-    a work folder inside one partition folder, as the fence's files do. This work folder has its own journal, and is
+    a work folder inside one partition folder, like the files of the guard. This work folder has its own journal, and is
     created and removed independently of the partition's own work folder. A root file is replaced like an index: a hard
     link keeps the original, then the new file is renamed over the original, so that at every instant the old file or
     the new file exists.

@@ -74,11 +74,11 @@ class Guards:
     Attributes:
         lock: held lock of the log directory.
         safe_points: requests to stop.
-        watch: fences of the log directory, shared by all partitions; None if each partition searches for fences itself.
+        watch: guards of the log directory, shared by all partitions; None if each partition searches for guards itself.
         begun: True once this run has changed a file.
         settled: True if one sync of the file system replaced the syncs of earlier runs' work folders (``settle``).
-        not_given_back: partition folders whose fence was lowered without restoring the marker, see ``Fence.lift``.
-        taken_back: fences and unfinished changes of earlier runs that this run rolled back.
+        not_given_back: partition folders whose guard was lifted without restoring the marker, see ``Fence.lift``.
+        taken_back: recovery guards and unfinished changes of earlier runs that this run rolled back.
         number: function that returns the number for a new journal, see ``JournalHeader``.
         judge: function that checks indexes written by another program, see ``visited.Judge``.
         keep_plan: function that writes the copy of the plan into an existing work folder.

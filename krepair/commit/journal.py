@@ -105,7 +105,7 @@ class FolderListing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         files: name, size and digest of each file except krepair's own, all separated by slashes.
-        marker: digest of the clean-shutdown marker, in the root or in a fence; empty if there was no marker.
+        marker: digest of the clean-shutdown marker, in the root or in a recovery guard; empty if there was no marker.
         epochs: (epoch, start offset) of each entry of the leader epoch checkpoint.
     """
 

@@ -135,10 +135,10 @@ def is_evidence(name: str) -> bool:
 
 
 def marker_of(folder: PartitionFolder, places: Iterator[str] | list[str]) -> str:
-    """Return the digest of the clean-shutdown marker in the root or in a fence; empty without a marker.
+    """Return the digest of the clean-shutdown marker in the root or in a recovery guard; empty without a marker.
 
     Args:
-        places: paths of the fences that are up.
+        places: paths of the recovery guards that are set.
 
     Raises:
         OSError: the marker could not be read.

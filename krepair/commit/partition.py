@@ -83,18 +83,18 @@ def commit_partition(
     """Carry out every change that is not committed yet, in the plan's order; stop at the first failure.
 
     Args:
-        commit: order of the renames, and use of the fence.
+        commit: order of the renames, and use of the recovery guard.
         stage: function that completes, verifies and syncs the staged files of a change. The function is called right
             before the change, unless the change has passed its commit; the staged files may exist already.
         verify: function that reads the new files again before originals are freed; see ``Verify``.
         staged: evidence of rewritten groups' staged files, by change id.
 
     Returns:
-        One result per change, in the plan's order; one more result if the fence could not be lowered.
+        One result per change, in the plan's order; one more result if the recovery guard could not be lifted.
 
     Raises:
         LockLostError: krepair no longer holds the lock; nothing more was touched.
-        InterruptedAtSafePointError: a stop was requested; every begun change is finished and the fence is down.
+        InterruptedAtSafePointError: a stop was requested; every begun change is finished and the guard is lifted.
     """
     run = _Forward(folder, partition, commit, guards, staged)
     return run.through(lambda: run.commit_all(stage, verify))
@@ -111,12 +111,12 @@ def finish_partition(
     """Finish or roll back the changes that an interrupted apply began; called before anything else is read.
 
     Args:
-        commit: order of the renames, and use of the fence.
+        commit: order of the renames, and use of the recovery guard.
         may_not_begin: True to roll back a swap of segments that has not passed its commit.
 
     Returns:
-        One result per unfinished change that is committed now or could not be finished; one more result if the fence
-        could not be lowered. Changes that were rolled back have no result.
+        One result per unfinished change that is committed now or could not be finished; one more result if the guard
+        could not be lifted. Changes that were rolled back have no result.
 
     Raises:
         LockLostError: krepair no longer holds the lock; nothing more was touched.
@@ -138,13 +138,13 @@ def undo_partition(
     """Restore the originals of every change, last change first, then remove the work folder.
 
     Args:
-        commit: use of the fence, and order of the renames.
+        commit: use of the recovery guard, and order of the renames.
         bad_copies: error in the backups of a change, by change id. Undo stops before the first of these changes.
         journal: journal that the caller has just read with ``to_write``, under the same lock; None to read the journal
             here.
 
     Returns:
-        One result per change, last change first; one more result if the fence or the work folder still exists.
+        One result per change, last change first; one more result if the recovery guard or the work folder still exists.
 
     Raises:
         DamagedJournalError: the records cannot be trusted.
@@ -157,7 +157,7 @@ def undo_partition(
 
 
 def fence_of(folder: PartitionFolder, partition: PartitionPlan, watch: Watch) -> Fence:
-    """Return the fence of a partition."""
+    """Return the recovery guard of a partition."""
     point = Point(partition.topic, partition.partition, min(_recovered_from(partition), default=0))
     return Fence(folder, point, watch)
 
@@ -168,7 +168,7 @@ def _recovered_from(partition: PartitionPlan) -> list[int]:
 
 
 class _Run:
-    """Changes, journal and fence of one partition during one call of apply or undo."""
+    """Changes, journal and recovery guard of one partition during one call of apply or undo."""
 
     shows_damage = False
     """True to raise the error of a damaged journal; False to return the error as a failure of the first change."""
@@ -199,7 +199,7 @@ class _Run:
         self.journal: Journal
 
     def through(self, work: Callable[[], list[ChangeResult]]) -> list[ChangeResult]:
-        """Open the journal, do the work, and lower the fence.
+        """Open the journal, do the work, and lift the recovery guard.
 
         The partition's folders stay open between two records of the journal.
         """
@@ -259,7 +259,7 @@ class _Run:
         return marker_of(self.folder, self.watch.places())
 
     def _record_visit(self, answer: Answer) -> None:
-        """Record the changes that another program completed or rolled back, and lower the fence as after a start."""
+        """Record the changes that another program completed or rolled back, and lift the guard as after a start."""
         if not answer.why:
             return
         for change_id in answer.new:
@@ -295,32 +295,32 @@ class _Run:
         return take_listing(self.folder, self._marker())
 
     def _close(self) -> list[ChangeResult]:
-        """Lower the fence, unless an unfinished change needs it until the next run."""
+        """Lift the recovery guard, unless an unfinished change needs it until the next run."""
         try:
             if not self.journal.unfinished() and not self.undo_begun and self.fence.is_up():
                 self._lift_fence()
         except LockLostError:
             raise
         except (KrepairError, OSError) as error:
-            why = "the fence is still up, and a broker's start would recover this partition"
+            why = "the recovery guard is still set, and a broker's start would recover this partition"
             return [self._left(f"{self.folder.folder}/fence", error, why, "run the same command again")]
         if self.fence.keeps_marker_away:
             self.guards.not_given_back.append(self.folder.folder)
         return []
 
     def _left(self, what: str, error: Failure, why: str, then: str) -> ChangeResult:
-        """Return the failure for a fence or work folder that still exists although all changes are done."""
+        """Return the failure for a recovery guard or work folder that still exists although all changes are done."""
         result = failed(self.folder.folder, error, what, code=ExitCode.PARTLY)
         return replace(result, why=f"{why}: {result.why}; {then}")
 
     def _lift_fence(self) -> None:
-        """Lower the fence; report a fence of an earlier run, because lowering it changes the next start."""
+        """Lift the guard; report a guard of an earlier run, because lifting it changes the next start."""
         earlier = not self.watch.was_put_up_here(self.fence.place)
-        self.guards.hold()  # only the lock proves that no broker was started since the fence went up
+        self.guards.hold()  # only the lock proves that no broker was started since the recovery guard was set
         self.guards.begun = True
         self.fence.lift()
         if earlier:
-            self.guards.taken_back.append(f"the fence of {self.folder.folder}")
+            self.guards.taken_back.append(f"the recovery guard of {self.folder.folder}")
 
     def append(self, *records: Step) -> None:
         """Append records to the journal."""
@@ -333,7 +333,7 @@ class _Run:
                 _LOG.info("%s: %s", record.change_id, event)
 
     def set_fence(self, *, fenced: bool) -> None:
-        """Raise the fence for a swap; lower the fence for other changes, because these may change active segments."""
+        """Set the recovery guard for a swap; lift it for other changes, because these may change active segments."""
         self.guards.begun = True
         if fenced and self.fenced and not self.fence_is_up:
             self.fence.put_up()
@@ -423,9 +423,9 @@ class _Run:
         return self.failure(change_id, error, half_done=half_done)
 
     def own_changes(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
-        """Mark changes of active segments as krepair's own, because fences treat other changes as a broker's start.
+        """Mark changes of active segments as krepair's own, because guards treat other changes as a broker's start.
 
-        Changes under the fence usually concern closed segments only, but a broker's swap may replace the active one.
+        Changes under the guard usually concern closed segments only, but a broker's swap may replace the active one.
         """
         names = {
             name

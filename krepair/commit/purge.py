@@ -58,7 +58,7 @@ def purge_partition(
         Bytes freed on the disk; a hard link frees nothing if its file has another name.
 
     Raises:
-        RefusedError: a change is unfinished or the fence is up, so that apply or undo must be completed first; or the
+        RefusedError: a change is unfinished or the guard is set, so that apply or undo must be completed first; or the
             journal is damaged and a backup may be the last copy; or a new segment was damaged since apply, see
             ``_check_still_good``.
         OSError: a call failed; run it again.
@@ -106,7 +106,7 @@ def check_all_finished(folders: Iterable[PartitionFolder], judge: Judge = lambda
     reports the error, and the other folders are purged.
 
     Raises:
-        RefusedError: a change is unfinished or a fence is up; the message names it.
+        RefusedError: a change is unfinished or a recovery guard is set; the message names it.
     """
     for folder in folders:
         with contextlib.suppress(OSError, StalePlanError):
@@ -141,14 +141,14 @@ def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: 
 
 
 def _check_finished(folder: PartitionFolder, journal: Journal, judge: Judge) -> bool:
-    """Check that neither apply nor undo must be completed first; return whether the purge also removes a fence.
+    """Check that neither apply nor undo must be completed first; return whether the purge also removes a guard.
 
     Raises:
         RefusedError: apply or undo must be completed; or neither can be completed and a backup may be the last copy.
         OSError: a file could not be read.
     """
     if journal.purging:
-        return True  # an earlier check decided that the purge may remove a fence that is still up
+        return True  # an earlier check decided that the purge may remove a recovery guard that is still set
     half_done = journal.unfinished()
     why = _why_refused(folder, journal, judge) if half_done or _has_fence(folder) else ""
     for change_id in half_done:
@@ -170,10 +170,10 @@ def _why_refused(folder: PartitionFolder, journal: Journal, judge: Judge) -> str
 
 
 def _check_fence_given_up(folder: PartitionFolder, journal: Journal, why: str) -> None:
-    """Check, if only the fence remains, that apply cannot lower the fence and no backup is needed.
+    """Check, if only the recovery guard remains, that apply cannot lift it and no backup is needed.
 
     Raises:
-        RefusedError: apply can lower the fence, or a backup may be the last copy.
+        RefusedError: apply can lift the recovery guard, or a backup may be the last copy.
         OSError: a file could not be read.
     """
     if not why:
@@ -281,11 +281,11 @@ def _can_go_back(folder: PartitionFolder, intent: Intent) -> bool:
 
 
 def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
-    """Check by the records of a journal that no change is unfinished and no fence is up.
+    """Check by the records of a journal that no change is unfinished and no recovery guard is set.
 
     Raises:
-        RefusedError: a change is unfinished or a fence is up; the next command completes the change.
-        OSError: the fence could not be read.
+        RefusedError: a change is unfinished or a recovery guard is set; the next command completes the change.
+        OSError: the recovery guard could not be read.
     """
     half_done = journal.unfinished()
     if half_done:
@@ -325,7 +325,7 @@ def _has_fence(folder: PartitionFolder) -> bool:
 def _check_no_fence(folder: PartitionFolder) -> None:
     if _has_fence(folder):
         raise RefusedError(
-            f"{folder.private}/fence: the fence is still up; nothing is purged",
+            f"{folder.private}/fence: the recovery guard is still set; nothing is purged",
             next_command=Next.of("apply", PLAN),
         )
 
@@ -337,13 +337,13 @@ def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) 
     to delete it, the calls fail.
 
     Args:
-        with_fence: True to remove a fence as well; the next start is then like a start after an unclean stop.
+        with_fence: True to remove a recovery guard as well; the next start is then like a start after an unclean stop.
 
     Returns:
         Bytes freed on the disk by the folders, and by files whose last link was removed.
 
     Raises:
-        RefusedError: the fence is up, and the purge would remove it with the clean-shutdown marker.
+        RefusedError: the recovery guard is set, and the purge would remove it with the clean-shutdown marker.
         OSError: a call failed; run it again.
     """
     if not folder.tree.is_folder(folder.private):

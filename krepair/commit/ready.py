@@ -9,7 +9,7 @@
 4. Each partition, after half-done changes are finished (``may_begin``): its folder is gone or unreadable; its files
    have neither the planned old nor the planned new state; another plan has begun or is applied here.
 5. Disk space (``room.check_fits``) and the recovery guard (``order.why_not_in_order``).
-6. The files of the root (``check_no_fence``), which are changed only when every fence is down.
+6. The files of the root (``check_no_fence``), which are changed only when every recovery guard is lifted.
 
 Right before each change, krepair checks the files of the change again (``commit.begin``).
 """
@@ -187,7 +187,7 @@ def ready(
 
 
 def check_may_change_root(tree: Tree, log_dir: str) -> None:
-    """Check that this user owns the files in the root, so that a fence can be raised.
+    """Check that this user owns the files in the root, so that a recovery guard can be set.
 
     Raises:
         WrongUserError: a file belongs to another user; the message names the first one.
@@ -374,17 +374,17 @@ def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -
 
 
 def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
-    """Check that every fence is down before files of the root change.
+    """Check that every recovery guard is lifted before files of the root change.
 
-    A fence that is up has lowered an entry of one of these files, and watches the other files.
+    A recovery guard that is set has lowered an entry of one of these files, and watches the other files.
 
     Raises:
-        RefusedError: the target is the root, and a fence is up.
+        RefusedError: the target is the root, and a recovery guard is set.
     """
     places = watch.places() if watch is not None and is_root(target) else []
     if places:
         raise RefusedError(
-            f"{places[0]}: this fence is still up; the files in the root wait until it is down",
+            f"{places[0]}: this recovery guard is still set; the files in the root wait until it is lifted",
             next_command=Next.of("apply", PLAN),
         )
 
@@ -395,14 +395,14 @@ def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
 def targets_of(plan: Plan) -> list[PartitionPlan]:
     """Return everything that the plan changes, in the order of ``apply``: partitions, then the root.
 
-    The root comes last, after all fences are down, because a fence lowers an entry of one of the root's files.
+    The root comes last, after all guards are lifted, because a guard lowers an entry of one of the root's files.
     """
     root = [] if plan.root is None else [as_partition(plan.root)]
     return [*apply_order(plan), *root]
 
 
 def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
-    """Return targets in commit order: damaged root files, which fences read; partitions; entries of root files."""
+    """Return targets in commit order: damaged root files, which guards read; partitions; entries of root files."""
     partitions = [target for target in targets if not is_root(target)]
     first, last = [], []
     for root in targets:

@@ -36,7 +36,7 @@ class KeptPlan(Struct, frozen=True, kw_only=True):
         why_not: first reason for ``partly`` or ``no``, or the fault of a copy that cannot be used.
         next_command: the command to type about ``why_not``, such as for a damaged journal; may be empty.
         forbidden: true if permissions alone keep this user from reading the backups.
-        fence: folders whose fence is up: a broker that starts now recovers the partition.
+        fence: folders whose recovery guard is set: a broker that starts now recovers the partition.
         half_done: ids of the changes that were interrupted.
     """
 
@@ -81,7 +81,7 @@ class ApplyReport(Report, frozen=True, kw_only=True):
         interrupted: true if the run was stopped at a safe point.
         digest: digest of the plan, all 64 hex digits; empty where the plan was not read.
         notes: other facts to know, one sentence each, such as that the directory was moved.
-        taken_back: leftovers of an earlier run that this run rolled back without doing anything else: the fence of a
+        taken_back: leftovers of an earlier run that this run rolled back without doing anything else: the guard of a
             partition, or the id of a half-done change.
         by_hand: shell commands, printed by ``undo`` for a damaged journal, that restore the backups; a person types
             these commands while the broker is stopped.

@@ -290,7 +290,7 @@ class FinishSwaps(_OfGroup):
 
     A broker's ``.log.swap`` beside the segments that it replaces is like one of krepair's swaps that has just passed
     its commit. So the next steps and their order are those of the commit protocol: ``P1`` up to 2.8 and always under
-    the fence, ``P2`` from 3.0. A broker that is started at any instant ends with the same records. Undo reverses the
+    the guard, ``P2`` from 3.0. A broker that is started at any instant ends with the same records. Undo reverses the
     same steps in reverse order, until the swap is pending again.
     """
 

@@ -1,7 +1,7 @@
 """Carry out steps: link a partition's files into ``keep/``, rename files, remove files, and sync folders.
 
 Four operations do not consist of steps: the cut of a log in place (``mend.py``), the removal of a broker's leftovers
-(``group.py``), purge, and the fence.
+(``group.py``), purge, and the recovery guard.
 
 Before every step, ``OwnFiles`` decides whether the step is still to be done. So a list of steps can be repeated from
 its start after a crash, or after a broker has completed some of the steps. A folder is synced only if a name in the

@@ -8,7 +8,7 @@ Every kind of change consists of such steps, except for the cut of a log in plac
 
 For a group of segments the order depends on the broker's version. Each order was tested at every rename with the
 loaders of 2.2.1, 2.3.1, 2.8.2, 3.0.2, 3.9.2 and 4.3.1 (docs/crash-safety.md): ``P1`` is safe up to 2.8, and under the
-fence for every version; ``P2`` is safe from 3.0 on. No order suits both, because brokers up to 2.8 delete an index
+guard for every version; ``P2`` is safe from 3.0 on. No order suits both, because brokers up to 2.8 delete an index
 beside any ``.swap``, and brokers from 3.0 on create an empty index if a ``.log.swap`` comes alone. Other files have
 only one order: ``keep_files``, then ``swap_files``; for an undo ``files_back``, then ``forget_files``.
 

@@ -8,8 +8,8 @@ files of the change. An unfinished change has one of three results:
   the swap), or all are the originals. krepair records this state and does nothing else.
 - **anything else**: krepair restores nothing, and removes nothing that may be the last copy. ``purge`` ends the plan.
 
-A change is unfinished until its fence is down. For a finished change fewer files are checked, because a healthy broker
-may have written to the log, see ``check_evidence``.
+A change is unfinished until its recovery guard is lifted. For a finished change fewer files are checked, because a
+healthy broker may have written to the log, see ``check_evidence``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Answer(NamedTuple):
 
 
 def detect_visit(folder: PartitionFolder, journal: Journal, marker: str, judge: Judge) -> Answer:
-    """Check whether another program changed a folder that has unfinished changes, or whose fence is up.
+    """Check whether another program changed a folder that has unfinished changes, or whose recovery guard is set.
 
     Args:
         journal: the journal as it was read.

@@ -811,10 +811,12 @@ def _kept_text(view: LogDir, plan: KeptPlan) -> str:
 
 
 def _half_done(view: LogDir, plan: KeptPlan) -> str:
-    reason = f"{names_text(plan.half_done)} is half done" if plan.half_done else "its fence was left"
+    reason = f"{names_text(plan.half_done)} is half done" if plan.half_done else "its recovery guard remained"
     words = [f"plan {plan.plan_id}: {reason} {_age_text(plan)}"]
     if plan.fence:
-        words.append(f"a broker that starts now recovers {names_text(plan.fence)} (the fence is up)")
+        words.append(
+            f"a broker that starts now recovers {names_text(plan.fence)} (the recovery guard is set)"
+        )
     words.append(f"to finish it: krepair apply PLAN; to take it back: {_undo_command(view, plan)}")
     return "; ".join(words)
 

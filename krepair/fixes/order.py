@@ -119,7 +119,7 @@ def damage_now(
         return ""
     return (
         f"{met[0].folder}/{log_name(met[0].base_offset)} is damaged, and was not when the plan was made: under "
-        "the fence a broker that starts before the swap ends would cut it"
+        "the recovery guard a broker that starts before the swap ends would cut it"
     )
 
 
@@ -144,8 +144,8 @@ def commit_now(
     version = broker_version or plan.policy.broker_version or oldest_writer_version(view)
     if not version:
         raise RefusedError(
-            f"{harm or f'plan {plan.plan_id} goes without the fence'}; nothing says which broker will be started, so "
-            "the safe order of the swaps is not known; nothing was changed: type the same command with "
+            f"{harm or f'plan {plan.plan_id} goes without the recovery guard'}; nothing says which broker will be "
+            "started, so the safe order of the swaps is not known; nothing was changed: type the same command with "
             "--broker-version VERSION"
         )
     return Commit(order=_order_for(version), fence=False, why=f"the order for broker {version}")
@@ -258,20 +258,20 @@ def choose_commit(
     """
     reach = damage_in_reach(lowest_groups, damaged)
     if not reach:
-        why = "safe at every moment on every version, since the fence is up"
+        why = "safe at every moment on every version, since the recovery guard is set"
         return Commit(order="P1", fence=True, why=why)
     first = f"{reach[0].folder}/{log_name(reach[0].base_offset)}"
     if not broker_version:
         message = (
-            f"{first} is damaged. Under the fence (with a lowered recovery point) a broker that starts before the swap "
-            "ends would cut it there. Without the fence the safe order of renames depends on the broker's version, "
+            f"{first} is damaged. Under the guard (with a lowered recovery point) a broker that starts before the swap "
+            "ends would cut it there. Without the guard the safe order of renames depends on the broker's version, "
             "and that is not known"
         )
         raise PersonDecidesError(
             message, next_command=Next.of("plan", LOG_DIR, "--broker-version", "VERSION", out=PLAN)
         )
     order = _order_for(broker_version)
-    why = f"without the fence, since recovery would meet damage in {first}; the order for broker {broker_version}"
+    why = f"without the guard, since recovery would meet damage in {first}; the order for broker {broker_version}"
     return Commit(order=order, fence=False, why=why)
 
 

@@ -248,7 +248,7 @@ class _Apply:
         stagings = [staging for staging in parts if staging is not None]
         self._prove_purged(stagings)
         check_fits(plan, [_remaining(staging) for staging in stagings if staging.changes], self.options)
-        # A broker may have run since the plan was made: under the fence its next start could now cut a log.
+        # A broker may have run since the plan was made: under the recovery guard its next start could now cut a log.
         self._check_order(stagings)
         if plan.policy.keep == INPLACE:
             self._stage_ahead(stagings)

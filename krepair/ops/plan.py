@@ -328,7 +328,7 @@ def propose_changes(
 
 
 def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFix]) -> Plan:
-    """Build the plan of what the fixes want; read the active segments of other partitions that a fence would reach."""
+    """Build the plan of what the fixes want; read the active segments of other partitions that a guard would reach."""
     view = context.view
     analyses = [context.analyses[folder] for folder in by_folder]
     simulate_next_starts(
@@ -688,7 +688,7 @@ TRIES: Final = 4
 PAUSE_S: Final = 0.5
 CHANGED: Final = "changed"
 UNKNOWN: Final = (
-    "The order in which files are swapped, and whether under a fence: the active segments tell, after the stop.",
+    "How files are swapped, and whether under a recovery guard: the active segments tell, after the stop.",
     "High watermarks: a broker writes them down every few seconds. Here they are as they stood in the file.",
     "Where the logs end, and which transactions are open: active segments were read as far as they were written.",
     "What the broker still writes, compacts or deletes until it has stopped.",

@@ -44,7 +44,7 @@ from krepair.plan.model import Plan
 from krepair.rules.missing_tails import RULE, MissingTail
 
 _FENCE_WENT: Final = (
-    "purge also deleted the fence of {}, without restoring the clean-shutdown file and the recovery points: the next "
+    "purge also deleted the guard of {}, without restoring the clean-shutdown file and the recovery points: the next "
     "start recovers the active segments, and these partitions from a lower recovery point on."
 )
 _Planned = Mapping[str, Collection[str]]
@@ -177,7 +177,7 @@ def purge_folders(
         planned: names of the files that existed when the plan was made, see ``purge_partition``.
 
     Raises:
-        RefusedError: a change is half done or a fence is up in any of the folders; nothing was deleted.
+        RefusedError: a change is half done or a recovery guard is set in any of the folders; nothing was deleted.
     """
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
     # Check all folders before the first deletion: undo of a half-done plan needs every folder.
@@ -276,9 +276,9 @@ def _has_fence(folder: PartitionFolder) -> bool:
 
 
 def _why_start_would_cut(folder: PartitionFolder) -> ChangeResult | None:
-    """Return a failure if deleting the fence would make the next start truncate a damaged log; else None.
+    """Return a failure if deleting the recovery guard would make the next start truncate a damaged log; else None.
 
-    Without a fence a clean start would not even read that log.
+    Without a recovery guard a clean start would not even read that log.
     """
     if not _has_fence(folder) or _is_begun(folder):
         return None
@@ -296,7 +296,7 @@ def _why_start_would_cut(folder: PartitionFolder) -> ChangeResult | None:
             if summary.damage and not (is_active and (not keeps_marker or is_torn_tail(path, summary))):
                 text = (
                     f"{path}: is damaged at byte {summary.valid_bytes} ({summary.damage_text}). purge would delete "
-                    f"the fence of {folder.folder}; the next start would then recover this log and cut it there. "
+                    f"the guard of {folder.folder}; the next start would then recover this log and cut it there. "
                     "Nothing was purged in this partition. Repair the log first"
                 )
                 return failed(

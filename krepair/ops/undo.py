@@ -170,7 +170,7 @@ def _commit_now(
 ) -> Commit:
     """Choose the order of the renames for the broker that is there now.
 
-    This runs before a fence goes up, as a fence changes the files that the choice depends on.
+    This runs before a recovery guard is set, as a recovery guard changes the files that the choice depends on.
     """
     view, begun = read_log_dir(plan.log_dir), [target for target, folder in parts if folder.was_begun()]
     keeps_marker = guards.watch is not None and guards.watch.keeps_marker()
@@ -211,7 +211,7 @@ class _Undo:
         self.progress.start("undo", sum(target.log_bytes_before for target, _ in parts))
         try:
             for number, (target, folder) in enumerate(parts):
-                # A damaged file of the root was replaced first, so that fences could read it: it is restored last.
+                # A damaged file of the root was replaced first, so that guards could read it: it is restored last.
                 if is_root(target) and number and any(result.failed for result in self.results):
                     self.results += _skipped_in_root(target, folder)
                     continue
@@ -266,7 +266,7 @@ class _Undo:
         """Return what a person has to do where the journal is damaged.
 
         Without a record nobody knows which file is the original, so krepair moves none by itself. Once all originals
-        are in place, the fence is lowered.
+        are in place, the recovery guard is lifted.
         """
         purge, again = (by_id(verb, folder.log_dir, folder.plan_id) for verb in ("purge", "undo"))
         try:

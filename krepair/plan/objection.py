@@ -20,7 +20,7 @@ class Objection(NamedTuple):
 
 
 OBJECTIONS: Final[dict[str, str]] = {
-    "RV04": "this order of commit, with or without the fence, was never proven",
+    "RV04": "this order of commit, with or without the recovery guard, was never proven",
     "RV05": "the originals would not be kept as the policy says",
     "RV09": "a name is not a plain file name, or not one of this partition",
     "RV13": "the topic is one that is never changed",

@@ -78,9 +78,9 @@ _ORDERS: Final = {
     "go.",
 }
 _WITH_FENCE: Final = (
-    "While a partition is changed, its recovery point is lowered and the clean-shutdown marker is set aside (the "
-    "fence). A broker that is started in the middle can read every record. It only recovers the changed part of this "
-    "partition and the active segments of the others."
+    "While a partition is changed, its recovery point is lowered and the clean-shutdown marker is moved away (the "
+    "recovery guard). A broker that is started in the middle can read every record. It only recovers the changed part "
+    "of this partition and the active segments of the others."
 )
 _WITHOUT_FENCE: Final = (
     "Recovery points and the clean-shutdown marker are not touched, because recovery would read the damage and "

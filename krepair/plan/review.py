@@ -69,19 +69,21 @@ def _commit(plan: Plan) -> Iterator[Objection]:
     commit = plan.commit
     if commit.order == "P2" and commit.fence:
         yield Objection(
-            "RV04", "", "order P2 with the fence leaves litter on 2.x; with the fence the order is P1"
+            "RV04",
+            "",
+            "order P2 with the recovery guard leaves litter on 2.x; with the recovery guard the order is P1",
         )
     typed = plan.policy.broker_version
     version = version_of(typed)
     if not commit.fence and version is not None:
         needed = "P2" if version >= _P2_SINCE else "P1"
         if commit.order != needed:
-            text = f"order {commit.order} without the fence, broker {typed} needs {needed}"
+            text = f"order {commit.order} without the recovery guard, broker {typed} needs {needed}"
             yield Objection("RV04", "", text)
     elif not commit.fence and (typed or commit.order != "P2"):
         # If no version was typed, only a directory of 3.7 or later reveals one.
         yield Objection(
-            "RV04", "", f"order {commit.order} without the fence, for no known version of a broker"
+            "RV04", "", f"order {commit.order} without the recovery guard, for no known version of a broker"
         )
     if not is_known(plan.policy.keep):
         expected = f"{INPLACE}, {UNTIL_VERIFIED} or {AUTO} was expected"

@@ -194,7 +194,7 @@ def test_fence_that_cannot_be_taken_down_is_told_by_its_place(scene: Scene) -> N
     failure = outcomes[2]
     assert failure.failed
     assert (failure.change_id, failure.exit_code) == (f"{FOLDER}/fence", ExitCode.PARTLY)
-    assert failure.why.startswith("the fence is still up")
+    assert failure.why.startswith("the recovery guard is still set")
     assert kinds(scene.apply()) == ["committed", "committed"]
     assert not os.path.exists(f"{scene.path}/{PRIVATE}/fence")
 
@@ -209,7 +209,7 @@ def test_stop_that_was_asked_for_tells_of_a_fence_that_is_still_up(scene: Scene)
 
     with pytest.raises(InterruptedAtSafePointError) as caught:
         commit_partition(scene.folder(disk), scene.partition, FENCED, scene.guards(safe_points), stage)
-    assert "; the fence is still up" in caught.value.message
+    assert "; the recovery guard is still set" in caught.value.message
 
 
 # -- what was interrupted ------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_nothing_goes_while_the_fence_is_up(memory_dir: Path, verb: object) -> N
     (private / "fence").mkdir()
     (private / "fence" / ".kafka_cleanshutdown").write_bytes(b"marker")
     before = tree(scene.root)
-    with pytest.raises(RefusedError, match="the fence is still up") as caught:
+    with pytest.raises(RefusedError, match="the recovery guard is still set") as caught:
         verb(scene.folder())  # type: ignore[operator]
     assert str(caught.value.next_command) == "krepair apply PLAN"
     assert tree(scene.root) == before

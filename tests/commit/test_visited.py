@@ -210,7 +210,7 @@ def test_a_fence_that_neither_apply_nor_undo_may_take_down_goes_with_what_is_kep
     assert not half_done(scene)
     [refused] = run(scene, "purge")
     assert refused.exit_code == ExitCode.REFUSED
-    assert "the fence is still up" in refused.why
+    assert "the recovery guard is still set" in refused.why
     put(scene.path / name(100), data(100, 1).raw, 9_000)
     before = scene.now()
     for verb in ("apply", "undo"):

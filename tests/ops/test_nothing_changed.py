@@ -117,7 +117,7 @@ def test_undo_after_an_apply_whose_fence_stayed_up_says_what_it_changed(
     assert fences(placed) == []
     assert code in {ExitCode.DONE, ExitCode.PARTLY}
     if all(one.outcome in {"failed", "skipped"} for one in report.results):
-        assert report.taken_back[0].startswith("the fence of ")
+        assert report.taken_back[0].startswith("the recovery guard of ")
         assert report.taken_back[0] in " ".join(report.notes)
         before = seen(placed)
         assert end_of("undo", scene, placed)[0] in SAYS_UNCHANGED  # no fence is left: now it only says why

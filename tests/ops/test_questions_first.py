@@ -157,7 +157,7 @@ def test_purge_gives_no_fence_up_where_the_next_start_would_cut_another_partitio
     flip(log, log.stat().st_size - 5)
     report = purge(plan, OPTIONS)
     assert report.exit_code is ExitCode.DONE
-    assert f"purge also deleted the fence of {GROUP}" in report.notes[0]
+    assert f"purge also deleted the recovery guard of {GROUP}" in report.notes[0]
     assert not private.exists()
 
 

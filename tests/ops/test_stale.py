@@ -560,7 +560,7 @@ def test_no_plan_goes_without_the_fence_where_nothing_tells_of_a_version(stopped
     plan = stopped.plan()
     unfenced = replace(plan, commit=replace(plan.commit, order="P2", fence=False))
     before = tree(stopped.root)
-    with pytest.raises(RefusedError, match=r"goes without the fence.*--broker-version"):
+    with pytest.raises(RefusedError, match=r"goes without the recovery guard.*--broker-version"):
         stopped.apply(seal(unfenced))
     assert tree(stopped.root) == before
     meta = stopped.root / "meta.properties"

@@ -495,11 +495,15 @@ WRONG = [
         swap(files=(fingerprint("9" * 21 + ".log.cleaned", 1),)),
         ("RV31 there is a .cleaned",),
     ),
-    Case("P1 without fence for 3.0", unfenced("P1", "3.0.0"), ("RV04 order P1 without the fence",)),
-    Case("P1 without fence for 3.9", unfenced("P1", "3.9.2"), ("RV04 order P1 without the fence",)),
-    Case("P2 without fence for 2.8", unfenced("P2", "2.8.2"), ("RV04 order P2 without the fence",)),
-    Case("P1 without fence for no version", unfenced("P1", ""), ("RV04 order P1 without the fence",)),
-    Case("P2 without fence for no number", unfenced("P2", "x"), ("RV04 order P2 without the fence",)),
+    Case("P1 without fence for 3.0", unfenced("P1", "3.0.0"), ("RV04 order P1 without the recovery guard",)),
+    Case("P1 without fence for 3.9", unfenced("P1", "3.9.2"), ("RV04 order P1 without the recovery guard",)),
+    Case("P2 without fence for 2.8", unfenced("P2", "2.8.2"), ("RV04 order P2 without the recovery guard",)),
+    Case(
+        "P1 without fence for no version", unfenced("P1", ""), ("RV04 order P1 without the recovery guard",)
+    ),
+    Case(
+        "P2 without fence for no number", unfenced("P2", "x"), ("RV04 order P2 without the recovery guard",)
+    ),
     Case(
         "a file outside of a folder left alone",
         lambda plan: replace(plan, partitions=(left_alone(files=(fingerprint("../x", 1),)),)),

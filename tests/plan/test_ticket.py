@@ -132,7 +132,7 @@ def test_the_summary_names_the_broker_version_and_the_whole_digest():
 
 def test_the_order_of_commit_is_said_in_words_before_its_code():
     lines = section(partition(), title="Commit and undo").lines
-    assert "(the fence). A broker that is started in the middle can read every record" in lines[0]
+    assert "(the recovery guard). A broker that is started in the middle can read every record" in lines[0]
     assert lines[1] == "Why in this order: one order for every version."
 
 

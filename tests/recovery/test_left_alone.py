@@ -232,7 +232,7 @@ def test_without_a_file_of_recovery_points_everything_is_made_ready_and_the_file
 def test_standing_fence_refuses_the_plan(tmp_path: Path) -> None:
     path = write_unclean(tmp_path / "logs")
     (path / "o-0" / "krepair~0123abcd" / "fence").mkdir(parents=True)
-    with pytest.raises(RefusedError, match="fence"):
+    with pytest.raises(RefusedError, match="recovery guard"):
         Verbs(path).plan()
 
 

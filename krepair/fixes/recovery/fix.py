@@ -43,7 +43,7 @@ def refuse_standing_fences(view: LogDir) -> None:
         places = standing_fences(tree, view.path)
     if places:
         raise RefusedError(
-            f"{places[0]}: the fence of an unfinished plan is up, and has lowered a recovery point; end that plan",
+            f"{places[0]}: the guard of an unfinished plan is set, and has lowered a recovery point; end that plan",
             next_command=Next.of("undo", view.path),
         )
 
@@ -69,7 +69,7 @@ class Recovery(Fix):
         """Read the segments that a start would recover, in one job, and compute the files that a recovery would leave.
 
         Raises:
-            RefusedError: the recovery guard of an unfinished plan is up, and has lowered a recovery point.
+            RefusedError: the recovery guard of an unfinished plan is set, and has lowered a recovery point.
         """
         if context.view.clean_shutdown:
             if purpose == "plan":
