@@ -37,13 +37,14 @@ def refuse_standing_fences(view: LogDir) -> None:
     """Refuse if any recovery guard is up.
 
     Raises:
-        RefusedError: the guard of an unfinished plan is up.
+        RefusedError: the recovery guard of an unfinished plan is set.
     """
     with Tree(view.path, view.inode) as tree:
         places = standing_fences(tree, view.path)
     if places:
         raise RefusedError(
-            f"{places[0]}: the guard of an unfinished plan is set, and has lowered a recovery point; end that plan",
+            f"{places[0]}: the recovery guard of an unfinished plan is set, and has lowered a recovery point; "
+            "end that plan",
             next_command=Next.of("undo", view.path),
         )
 
