@@ -263,15 +263,16 @@ def choose_commit(
     first = f"{reach[0].folder}/{log_name(reach[0].base_offset)}"
     if not broker_version:
         message = (
-            f"{first} is damaged. Under the guard (with a lowered recovery point) a broker that starts before the swap "
-            "ends would cut it there. Without the guard the safe order of renames depends on the broker's version, "
+            f"{first} is damaged. Under the recovery guard (with a lowered recovery point) a broker that starts before "
+            "the swap ends would cut it there. Without the recovery guard the safe order of renames depends on the broker's version, "
             "and that is not known"
         )
         raise PersonDecidesError(
             message, next_command=Next.of("plan", LOG_DIR, "--broker-version", "VERSION", out=PLAN)
         )
     order = _order_for(broker_version)
-    why = f"without the guard, since recovery would meet damage in {first}; the order for broker {broker_version}"
+    meets = f"recovery would meet damage in {first}"
+    why = f"without the recovery guard, since {meets}; the order for broker {broker_version}"
     return Commit(order=order, fence=False, why=why)
 
 

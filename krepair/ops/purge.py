@@ -44,8 +44,8 @@ from krepair.plan.model import Plan
 from krepair.rules.missing_tails import RULE, MissingTail
 
 _FENCE_WENT: Final = (
-    "purge also deleted the guard of {}, without restoring the clean-shutdown file and the recovery points: the next "
-    "start recovers the active segments, and these partitions from a lower recovery point on."
+    "purge also deleted the recovery guard of {}, without restoring the clean-shutdown file and the recovery points: "
+    "the next start recovers the active segments, and these partitions from a lower recovery point on."
 )
 _Planned = Mapping[str, Collection[str]]
 """Names of the files that existed when a plan was made, by partition folder."""
@@ -296,7 +296,7 @@ def _why_start_would_cut(folder: PartitionFolder) -> ChangeResult | None:
             if summary.damage and not (is_active and (not keeps_marker or is_torn_tail(path, summary))):
                 text = (
                     f"{path}: is damaged at byte {summary.valid_bytes} ({summary.damage_text}). purge would delete "
-                    f"the guard of {folder.folder}; the next start would then recover this log and cut it there. "
+                    f"the recovery guard of {folder.folder}; the next start would then recover this log and cut it there. "
                     "Nothing was purged in this partition. Repair the log first"
                 )
                 return failed(
