@@ -264,8 +264,8 @@ def choose_commit(
     if not broker_version:
         message = (
             f"{first} is damaged. Under the recovery guard (with a lowered recovery point) a broker that starts before "
-            "the swap ends would cut it there. Without the recovery guard the safe order of renames depends on the broker's version, "
-            "and that is not known"
+            "the swap ends would cut it there. Without the recovery guard the safe order of renames depends on the "
+            "broker's version, and that is not known"
         )
         raise PersonDecidesError(
             message, next_command=Next.of("plan", LOG_DIR, "--broker-version", "VERSION", out=PLAN)

@@ -296,8 +296,8 @@ def _why_start_would_cut(folder: PartitionFolder) -> ChangeResult | None:
             if summary.damage and not (is_active and (not keeps_marker or is_torn_tail(path, summary))):
                 text = (
                     f"{path}: is damaged at byte {summary.valid_bytes} ({summary.damage_text}). purge would delete "
-                    f"the recovery guard of {folder.folder}; the next start would then recover this log and cut it there. "
-                    "Nothing was purged in this partition. Repair the log first"
+                    f"the recovery guard of {folder.folder}; the next start would then recover this log and cut it "
+                    "there. Nothing was purged in this partition. Repair the log first"
                 )
                 return failed(
                     folder.folder, RefusedError(text, next_command=Next.of("check", folder.log_dir))
