@@ -149,7 +149,7 @@ def _entries(data: bytes, path: str) -> tuple[CheckpointEntry, ...]:
 
 
 def check_one_mount(folder: PartitionFolder) -> None:
-    """Check that a fence can be raised: the kernel moves no file between the root and a folder on another mount.
+    """Check that a recovery guard can be set: the kernel moves no file between the root and a folder on another mount.
 
     Raises:
         RefusedError: the partition folder is a mount point of its own.
@@ -158,8 +158,8 @@ def check_one_mount(folder: PartitionFolder) -> None:
     if _mount_of(folder.tree, folder.path) != _mount_of(folder.tree, folder.log_dir):
         raise RefusedError(
             f"{folder.path}: is a mount point of its own, so the clean-shutdown file and the recovery points cannot be "
-            "moved into it while its segments are swapped (the fence); nothing was changed in this partition: stop the "
-            "broker, and move the partition's files into a plain folder of the log directory"
+            "moved into it while its segments are swapped (the recovery guard); nothing was changed in this partition: stop "
+            "the broker, and move the partition's files into a plain folder of the log directory"
         )
 
 

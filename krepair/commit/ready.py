@@ -314,7 +314,7 @@ def may_begin(
     Raises:
         StalePlanError: the partition is gone or unreadable, or its files have neither the planned old nor the planned
             new state.
-        RefusedError: another plan is at work here; or the plan needs the fence, which cannot be raised here.
+        RefusedError: another plan is at work here; or the plan needs the recovery guard, which cannot be set here.
         OSError: a journal could not be read.
     """
     partition = listed(view, target)
