@@ -158,8 +158,8 @@ def check_one_mount(folder: PartitionFolder) -> None:
     if _mount_of(folder.tree, folder.path) != _mount_of(folder.tree, folder.log_dir):
         raise RefusedError(
             f"{folder.path}: is a mount point of its own, so the clean-shutdown file and the recovery points cannot be "
-            "moved into it while its segments are swapped (the recovery guard); nothing was changed in this partition: stop "
-            "the broker, and move the partition's files into a plain folder of the log directory"
+            "moved into it while its segments are swapped (the recovery guard); nothing was changed in this "
+            "partition: stop the broker, and move the partition's files into a plain folder of the log directory"
         )
 
 
