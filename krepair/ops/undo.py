@@ -72,7 +72,7 @@ from krepair.ops.purge import purge_folders
 from krepair.options import Options
 from krepair.plan.changes import trusted_after
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import Commit, FileFingerprint, PartitionPlan, Plan
+from krepair.plan.model import Change, Commit, FileFingerprint, PartitionPlan, Plan
 
 _BEGUN = {ChangeState.COMMITTING, ChangeState.COMMITTED, ChangeState.UNDOING}
 _AGAIN = Next.of("undo", PLAN)
@@ -248,8 +248,10 @@ class _Undo:
             states = status_in(folder, target, journal)
             if _BEGUN & set(states.values()):
                 check_no_fence(target, self.guards.watch)
-            if not _were_made_by_others(folder, journal, target, states):
-                return [failed_whole(target.folder, _why_purged(folder, journal, target), ExitCode.REFUSED)]
+            purged = _purged_changes(journal, target, states)
+            if not _were_made_by_others(folder, journal, purged):
+                why = _why_purged(folder, journal, target, purged)
+                return [failed_whole(target.folder, why, ExitCode.REFUSED)]
             return undo_partition(
                 folder, target, self.commit, self.guards, bad_copies=self.bad, journal=journal
             )
@@ -301,40 +303,59 @@ def _skipped_in_root(target: PartitionPlan, folder: PartitionFolder) -> Iterator
         )
 
 
-def _were_made_by_others(
-    folder: PartitionFolder, journal: Journal, partition: PartitionPlan, states: Mapping[str, ChangeState]
-) -> bool:
-    """Return whether another plan, or a purged run, made every change that is in place without a record.
+def _purged_changes(
+    journal: Journal, partition: PartitionPlan, states: Mapping[str, ChangeState]
+) -> list[Change]:
+    """Return the changes that are in place without a record and may have been made by this run.
 
-    A journal loses its last records only, so a change before a recorded one was not made by this run. Nor was a change
-    whose files are still staged. A removal stages nothing; a removal by this plan has a backup, and so another state.
+    A journal loses its last records only, so a change before a recorded one was not made by this run.
     """
     recorded = [change.change_id in journal.states for change in partition.changes]
     known = 0 if journal.purging or not any(recorded) else len(recorded) - recorded[::-1].index(True)
-    purged = [change for change in partition.changes if states[change.change_id] is ChangeState.PURGED]
-    left = [change for change in purged if change not in partition.changes[:known]]
-    made = [change.leaves for change in left if change.leaves]
-    return not left or (
+    return [change for change in partition.changes[known:] if states[change.change_id] is ChangeState.PURGED]
+
+
+def _were_made_by_others(folder: PartitionFolder, journal: Journal, purged: Sequence[Change]) -> bool:
+    """Return whether another plan, or a purged run, made every change that is in place without a record.
+
+    A change whose files are still staged was not made by this run. A removal stages nothing; a removal by this plan has
+    a backup, and so another state.
+    """
+    made = [change.leaves for change in purged if change.leaves]
+    return not purged or (
         not journal.purging
         and bool(made)
         and all(any(folder.state(folder.names.stage(name)) is not None for name in names) for names in made)
     )
 
 
-def _why_purged(folder: PartitionFolder, journal: Journal, partition: PartitionPlan) -> str:
+def _why_purged(
+    folder: PartitionFolder, journal: Journal, partition: PartitionPlan, purged: Sequence[Change]
+) -> str:
     """Return why there is nothing to restore.
 
     Only a journal proves that this plan was applied, as another plan may have made equal files.
 
     Raises:
-        DamagedJournalError: the journal has no record of a change that is in place.
+        DamagedJournalError: the journal has no record of a change that is in place, which may be of this run.
+        RefusedError: an earlier purge freed the originals of such a change.
     """
     if folder.tree.is_folder(folder.private) and folder.tree.names(folder.private):
         if not journal.purging:
+            # Every change that replaces or removes a file has a backup until it is purged; an added file has none.
+            freed = [
+                change for change in purged if any(file.name in partition.by_name for file in change.files)
+            ]
+            if journal.states and freed:
+                raise RefusedError(
+                    f"{freed[0].change_id}: its originals were purged, and a later apply changed other files of this "
+                    "partition; nothing here is undone, and krepair purge ends this plan",
+                    next_command=journal.command("purge"),
+                )
             raise journal.damaged(f"{journal.path}: has no record of a change that is in place")
         by_apply = any(map(is_freed_by_apply, partition.changes))
-        freed = "freed once all was verified" if by_apply else "purged"
-        return f"{folder.holder}: its originals were {freed}; there is nothing to restore"
+        freed_by = "freed once all was verified" if by_apply else "purged"
+        return f"{folder.holder}: its originals were {freed_by}; there is nothing to restore"
     # An empty folder is no journal: the run that removed the backups was stopped before its last call.
     return (
         f"{folder.holder}: no journal of this plan is here, and files are as this plan makes them. Either it was "

@@ -88,6 +88,25 @@ def test_the_lines_that_undo_shows_give_the_tree_back_byte_for_byte(
     assert differences(look(placed.path), before) == ""
 
 
+def test_what_was_purged_and_applied_again_in_part_is_refused_in_one_sentence(memory_dir: Path) -> None:
+    scene, placed, _ = applied("partitions", memory_dir / "one")
+    original = scene.place(memory_dir / "two").path
+    assert purge(placed.plan, scene.options).exit_code == ExitCode.DONE
+    first, second = next(part for part in placed.plan.partitions if part.folder == "a-0").changes
+    shutil.copy2(original / first.change_id, placed.path / first.change_id)
+    assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
+    now = look(placed.path)
+    report = undo(placed.plan, scene.options)
+    assert (report.exit_code, report.by_hand) == (ExitCode.REFUSED, ())
+    why = next(result.why for result in report.results if result.partition == "a-0")
+    assert why.startswith(
+        f"{second.change_id}: its originals were purged, and a later apply changed other files"
+    )
+    assert str(report.next_command).startswith("krepair purge")
+    assert differences(visible(look(placed.path)), visible(now)) == ""
+    assert purge(placed.plan, scene.options).exit_code == ExitCode.DONE
+
+
 def _folder(memory_dir: Path, name: str) -> Path:
     (memory_dir / name).mkdir()
     return memory_dir / name
