@@ -24,7 +24,7 @@ from krepair.ops.warm import WarmReport
 from krepair.plan.document import PlanDocument
 from krepair.plan.model import FORMAT_VERSION as PLAN_VERSION
 from krepair.plan.model import Plan
-from krepair.rules.evidence import Way
+from krepair.rules.evidence import EvidenceOption
 from tools.dump_lines import Line
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -55,7 +55,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
         "compare": (CompareReport,),
         "facts": (FactsReport,),
         "transactions": (TransactionsReport,),
-        "explain": (Row, tuple[Row, ...], tuple[Way, ...]),
+        "explain": (Row, tuple[Row, ...], tuple[EvidenceOption, ...]),
         "dump": (Line,),
         "diff": (PlanDiff,),
         "warm": (WarmReport,),
@@ -115,9 +115,16 @@ def components_of(types: tuple[Any, ...]) -> tuple[tuple[dict[str, Any], ...], d
         for field, shape in zip(names, schema.get("prefixItems", ()), strict=True):
             shape["title"], shape["description"] = field, words[field]
         for field, shape in schema.get("properties", {}).items():
-            if field in words:
-                shape["description"] = words[field]
+            attribute = _attribute_of(struct, field)
+            if attribute in words:
+                shape["description"] = words[attribute]
     return references, dict(sorted(components.items()))
+
+
+def _attribute_of(struct: type, field: str) -> str:
+    """Return the name of the attribute that is written as ``field``; a tag has no attribute."""
+    written: tuple[str, ...] = getattr(struct, "__struct_encode_fields__", ())
+    return struct.__struct_fields__[written.index(field)] if field in written else field  # type: ignore[attr-defined]
 
 
 def _as_object(schema: dict[str, Any]) -> dict[str, Any]:

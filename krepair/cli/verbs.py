@@ -395,13 +395,13 @@ def compare(
     Example: krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka,/mnt/b2/kafka2 3=b3.facts
     """
     from krepair.cli.views.comparisons import compare_view
-    from krepair.fixes.replicas import parse_sides
+    from krepair.fixes.replicas import parse_brokers
     from krepair.ops import compare as ops
 
     if options.json and options.ticket_format != "text":
         raise UsageError(f"--format {options.ticket_format} and --json do not go together")
-    read = parse_sides(sides, at_least=2)
-    paths = [path for side in read for path in side.log_dirs]
+    read = parse_brokers(sides, at_least=2)
+    paths = [path for broker in read for path in broker.log_dirs]
     run_and_finish(
         "compare",
         paths,

@@ -51,7 +51,7 @@ class Context:
         analyses: analysis of every partition that an analysis step requested, by folder.
         root: results of steps that analyze the root.
         cluster: cluster state from the file that ``--cluster`` names; None without the option.
-        sides: log directories of the other brokers that ``--replicas`` names, by broker id.
+        other_brokers: log directories of the other brokers that ``--replicas`` names, by broker id.
         own_dirs: this broker's other log directories, from ``--replicas`` or ``--config``.
         evidence: evidence about the other replicas, by folder; only for partitions whose fix needs evidence.
         own_metadata: this broker's metadata logs, beside the partitions and in the folder that ``--config`` names.
@@ -68,7 +68,7 @@ class Context:
     root: AnalysisResults = field(default_factory=AnalysisResults)
     cluster: ClusterView | None = None
     own_metadata: tuple[ClusterView, ...] = ()
-    sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
+    other_brokers: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
     own_dirs: OtherDirs = field(default_factory=OtherDirs)
     evidence: dict[str, Evidence] = field(default_factory=dict)
     readable_by: tuple[VersionNumber, ...] = ()
@@ -119,7 +119,7 @@ class Context:
     @property
     def brokers(self) -> dict[int, tuple[LogDir, ...]]:
         """Log directories that were read, by broker id, including this broker's."""
-        return {**self.sides, self.broker_id: (self.view, *self.own_dirs.views)}
+        return {**self.other_brokers, self.broker_id: (self.view, *self.own_dirs.views)}
 
     @property
     def version(self) -> Version:

@@ -51,8 +51,8 @@ from krepair.rules.evidence import (
     Evidence,
     OtherLog,
     why_not_in_sync,
-    why_not_of_now,
     why_other_topic,
+    why_outdated,
 )
 from krepair.rules.model import PartitionDecision, Skipped
 from krepair.rules.outcome import TombstoneHorizon
@@ -359,17 +359,17 @@ def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | 
     if context.cluster.source != "describe":
         return f"{context.options.cluster} was not written by a running broker"
     topic_id = replica_state(context.view, partition).topic_id
-    reason = why_not_in_sync(context.broker_id, topic_id, line) or _why_not_of_now(context)
+    reason = why_not_in_sync(context.broker_id, topic_id, line) or _why_outdated(context)
     return reason.replace("TOPIC", partition.topic)
 
 
-def _why_not_of_now(context: Context) -> str:
+def _why_outdated(context: Context) -> str:
     """Return why the ``--cluster`` file is older than this broker's stop, or empty."""
     assert context.cluster is not None
     last_write = _last_write_ms(context.view)
     if last_write < 0:
         return "no checkpoint is here that shows when this broker last wrote"
-    return why_not_of_now(context.cluster.as_of_ms, last_write)
+    return why_outdated(context.cluster.as_of_ms, last_write)
 
 
 def _last_write_ms(view: LogDir) -> int:
@@ -496,7 +496,7 @@ def other_replicas(
         vouched_for = tuple(sorted((me, *vouched_for)))
     for broker in others:
         logs.append(_current_replica(broker, folders, partition))
-        logs += _future_replicas(broker, context.sides[broker], partition)
+        logs += _future_replicas(broker, context.other_brokers[broker], partition)
     for log in logs:
         _check_topic_id(log, mine, line)
     _check_one_topic(log.state for log in logs)
@@ -527,9 +527,9 @@ def _all_dirs_were_read(context: Context, broker: int) -> bool:
         NotKnownError: the broker is not given, a directory has no broker id, or the broker has more directories.
     """
     assert context.cluster is not None
-    if broker not in context.sides:
+    if broker not in context.other_brokers:
         raise NotKnownError(f"replica {broker} is not given with --replicas")
-    views = context.sides[broker]
+    views = context.other_brokers[broker]
     nobodys = [view.path for view in views if not view.broker_id]
     if nobodys:
         raise NotKnownError(f"replica {broker}: {nobodys[0]} does not say whose it is (meta.properties)")
@@ -560,7 +560,7 @@ def _is_proven_complete(cluster: ClusterView, broker: int, ids: Sequence[str]) -
 def folders_of_others(context: Context) -> Folders:
     """Return all partition folders of other brokers' log directories, by (broker, topic, number)."""
     by_replica: dict[tuple[int, str, int], list[tuple[LogDir, Partition]]] = {}
-    for broker, views in context.sides.items():
+    for broker, views in context.other_brokers.items():
         for view in views:
             for partition in view.partitions:
                 by_replica.setdefault((broker, partition.topic, partition.number), []).append(

@@ -57,7 +57,7 @@ _DIGEST_BYTES: Final = 16
 # -- brokers on the command line
 
 
-class Side(Struct, frozen=True, kw_only=True):
+class GivenBroker(Struct, frozen=True, kw_only=True):
     """One broker, as ``ID=DIR,DIR`` or ``ID=FACTS``.
 
     Attributes:
@@ -76,8 +76,8 @@ class Side(Struct, frozen=True, kw_only=True):
         return f"{self.broker_id}={self.facts or ','.join(self.log_dirs)}"
 
 
-def parse_side(text: str) -> Side:
-    """Read one side.
+def parse_broker(text: str) -> GivenBroker:
+    """Read one broker as typed.
 
     Args:
         text: ``2=/mnt/b2/kafka,/mnt/b2/kafka2`` or ``3=b3.facts``. A single path that is a file is a facts file.
@@ -92,54 +92,57 @@ def parse_side(text: str) -> Side:
     if len({os.path.realpath(path) for path in paths}) < len(paths):
         raise UsageError(f"{text!r}: a directory is given twice")
     if len(paths) == 1 and os.path.isfile(paths[0]):
-        return Side(broker_id=int(number), facts=paths[0])
-    return Side(broker_id=int(number), log_dirs=tuple(paths))
+        return GivenBroker(broker_id=int(number), facts=paths[0])
+    return GivenBroker(broker_id=int(number), log_dirs=tuple(paths))
 
 
-def parse_sides(texts: Iterable[str], *, at_least: int = 1) -> tuple[Side, ...]:
-    """Read all sides of a command, in the order of their brokers.
+def parse_brokers(texts: Iterable[str], *, at_least: int = 1) -> tuple[GivenBroker, ...]:
+    """Read all brokers of a command, in the order of their ids.
 
     Raises:
-        UsageError: a side cannot be read, a broker or a path is given twice, or there are too few.
+        UsageError: a value cannot be read, a broker or a path is given twice, or there are too few.
     """
-    sides = [parse_side(text) for text in texts]
+    brokers = [parse_broker(text) for text in texts]
     _unique(
-        [side.broker_id for side in sides], "broker {} is given twice; name all its directories in one side"
+        [broker.broker_id for broker in brokers],
+        "broker {} is given twice; name all its directories in one value",
     )
-    paths = [os.path.realpath(path) for side in sides for path in (*side.log_dirs, side.facts) if path]
+    paths = [
+        os.path.realpath(path) for broker in brokers for path in (*broker.log_dirs, broker.facts) if path
+    ]
     _unique(paths, "{} is given for two brokers")
-    if len(sides) < at_least:
+    if len(brokers) < at_least:
         raise UsageError(
-            f"expected at least {count_text(at_least, 'side')}, {count_text(len(sides), 'side')} given: {_FORM}"
+            f"expected at least {count_text(at_least, 'broker')}, {count_text(len(brokers), 'broker')} given: {_FORM}"
         )
-    return tuple(sorted(sides, key=lambda side: side.broker_id))
+    return tuple(sorted(brokers, key=lambda broker: broker.broker_id))
 
 
-def sides_of_plan(texts: Iterable[str]) -> tuple[Side, ...]:
+def brokers_of_plan(texts: Iterable[str]) -> tuple[GivenBroker, ...]:
     """Return the brokers named by ``plan --replicas``, which takes log directories alone.
 
     Raises:
-        UsageError: a value names a facts file; or see ``parse_sides``.
+        UsageError: a value names a facts file; or see ``parse_brokers``.
     """
-    sides = parse_sides(texts, at_least=0)
-    for side in sides:
-        if side.facts:
+    brokers = parse_brokers(texts, at_least=0)
+    for broker in brokers:
+        if broker.facts:
             raise UsageError(
-                f"--replicas {side.text}: a plan needs the log directories of the other broker; facts are for krepair "
-                "compare"
+                f"--replicas {broker.text}: a plan needs the log directories of the other broker; facts are for "
+                "krepair compare"
             )
-    return sides
+    return brokers
 
 
 def with_whole_paths(options: Options) -> Options:
     """Return the options with absolute paths, as the plan's commands may be typed in another folder.
 
     Raises:
-        UsageError: see ``sides_of_plan``.
+        UsageError: see ``brokers_of_plan``.
     """
     return dataclasses.replace(
         options,
-        replicas=tuple(side.text for side in sides_of_plan(options.replicas)),
+        replicas=tuple(broker.text for broker in brokers_of_plan(options.replicas)),
         cluster=options.cluster and os.path.abspath(options.cluster),
         config=options.config and os.path.abspath(options.config),
         topic_config=options.topic_config and os.path.abspath(options.topic_config),
@@ -174,23 +177,23 @@ def ids_of(view: LogDir) -> Ids:
     return Ids(view.path, view.broker_id, view.cluster_id)
 
 
-def check_ids(sides: Iterable[tuple[Side, Iterable[Ids]]], mine: Ids | None = None) -> None:
+def check_ids(brokers: Iterable[tuple[GivenBroker, Iterable[Ids]]], mine: Ids | None = None) -> None:
     """Check that all directories and files are of one cluster, and each belongs to its broker.
 
     Args:
-        sides: each with the ids of its directories, or of its facts file.
+        brokers: each with the ids of its directories, or of its facts file.
         mine: identity of the log directory at hand, if there is one.
 
     Raises:
         RefusedError: a directory or facts file belongs to another cluster or broker.
     """
     first = mine
-    for side, identities in sides:
+    for broker, identities in brokers:
         for identity in identities:
-            if side.broker_id >= 0 and identity.broker_id not in {"", str(side.broker_id)}:
+            if broker.broker_id >= 0 and identity.broker_id not in {"", str(broker.broker_id)}:
                 raise RefusedError(
-                    f"{side.text}: {identity.path} is of broker {identity.broker_id}, not {side.broker_id}: correct "
-                    "the id before ="
+                    f"{broker.text}: {identity.path} is of broker {identity.broker_id}, not {broker.broker_id}: "
+                    "correct the id before ="
                 )
             if first is None or not first.cluster_id:
                 first = identity
@@ -215,12 +218,12 @@ def refuse_if_in_use(path: str) -> None:
 
 
 @dataclass
-class OpenSide:
+class OpenBroker:
     """One broker, ready to be read.
 
     Attributes:
         typed: value of ``--replicas`` as typed.
-        broker: figures of the broker, without its replicas, which are in ``logs``.
+        figures: figures of the broker, without its replicas, which are in ``logs``.
         secret: 16 bytes, the key of the hashes.
         logs: replicas of the broker, by topic, number and folder.
         views: log directories of the broker; empty for a facts file.
@@ -228,8 +231,8 @@ class OpenSide:
         running: log directories of which a broker held the lock at some time.
     """
 
-    typed: Side
-    broker: BrokerState
+    typed: GivenBroker
+    figures: BrokerState
     secret: bytes
     logs: list[ReplicaLog] = field(default_factory=list)
     views: tuple[LogDir, ...] = ()
@@ -239,13 +242,13 @@ class OpenSide:
     @property
     def state(self) -> BrokerState:
         """State of the broker with its replicas."""
-        return replace(self.broker, partitions=tuple(log.state for log in self.logs))
+        return replace(self.figures, partitions=tuple(log.state for log in self.logs))
 
     @property
     def ids(self) -> Iterable[Ids]:
         """Identities of its directories, or of its facts file."""
         if self.facts is not None:
-            return (Ids(self.facts.path, self.broker.broker_id, self.broker.cluster_id),)
+            return (Ids(self.facts.path, self.figures.broker_id, self.figures.cluster_id),)
         return map(ids_of, self.views)
 
     def runs(self, log_dir: str) -> bool:
@@ -271,11 +274,11 @@ def secret_of(cluster_id: str) -> bytes:
     return hashlib.blake2b(b"krepair compare\0" + cluster_id.encode(), digest_size=_SECRET_BYTES).digest()
 
 
-def open_directories(side: Side, now_ms: int, config: str | None) -> OpenSide:
+def open_directories(given: GivenBroker, now_ms: int, config: str | None) -> OpenBroker:
     """List the log directories of one broker.
 
     Args:
-        side: broker and the log directories that were named.
+        given: broker and the log directories that were named.
         now_ms: time at which the reading begins, in epoch milliseconds.
         config: path of a ``server.properties``; log directories that it names for this broker and that are not listed
             count as not read.
@@ -284,9 +287,9 @@ def open_directories(side: Side, now_ms: int, config: str | None) -> OpenSide:
         NotALogDirError: a path is no log directory.
         UnreadableError: a directory, or a small file in its root, could not be read.
     """
-    views = tuple(read_log_dir(path) for path in side.log_dirs)
+    views = tuple(read_log_dir(path) for path in given.log_dirs)
     state = read_broker(views, now_ms, _known_dirs(views, config))
-    opened = OpenSide(side, state, secret_of(state.cluster_id), views=views)
+    opened = OpenBroker(given, state, secret_of(state.cluster_id), views=views)
     folders = {
         (view.path, partition.folder): (view, partition)
         for view in views
@@ -294,7 +297,7 @@ def open_directories(side: Side, now_ms: int, config: str | None) -> OpenSide:
     }
     for replica in state.partitions:
         view, listing = folders[replica.log_dir, replica.folder]
-        opened.logs.append(log_of(side.broker_id, view, listing, replica)._replace(side=opened))
+        opened.logs.append(log_of(given.broker_id, view, listing, replica)._replace(opened_broker=opened))
     return opened
 
 
@@ -312,7 +315,7 @@ def _known_dirs(views: Sequence[LogDir], config: str | None) -> tuple[str, ...]:
     return configured if is_of_broker else ()
 
 
-def open_facts(side: Side) -> OpenSide:
+def open_facts(given: GivenBroker) -> OpenBroker:
     """Open the facts file of one broker.
 
     Raises:
@@ -321,17 +324,17 @@ def open_facts(side: Side) -> OpenSide:
     """
     from krepair.replicas.facts import FactsFile, FactsLog
 
-    file = FactsFile(side.facts)
+    file = FactsFile(given.facts)
     try:
         state, secret = file.broker()
     except UnreadableError:
         file.close()
         raise
     logs = [
-        ReplicaLog(side.broker_id, replica, facts=FactsLog(file, number))
+        ReplicaLog(given.broker_id, replica, facts=FactsLog(file, number))
         for number, replica in enumerate(state.partitions)
     ]
-    return OpenSide(side, state, secret, logs, facts=file)
+    return OpenBroker(given, state, secret, logs, facts=file)
 
 
 # -- the logs in them
@@ -348,7 +351,7 @@ class ReplicaLog(NamedTuple):
         listing: the folder as it was listed; None in a facts file.
         facts: place of the log in a facts file, or None.
         bound: offset where the unchanging segments of a running broker end; -1 if all is read.
-        side: the broker on the command line that has the log; None for evidence, where brokers are stopped.
+        opened_broker: the broker on the command line that has the log; None for evidence, where brokers are stopped.
         twice: True if the broker has the replica in two log directories.
     """
 
@@ -359,7 +362,7 @@ class ReplicaLog(NamedTuple):
     listing: Partition | None = None
     facts: FactsLog | None = None
     bound: int = -1
-    side: OpenSide | None = None
+    opened_broker: OpenBroker | None = None
     twice: bool = False
 
     @property
@@ -390,7 +393,7 @@ class ReplicaLog(NamedTuple):
     @property
     def runs(self) -> bool:
         """True if a broker uses the directory, now or earlier in this run."""
-        return self.side is not None and self.side.runs(self.state.log_dir)
+        return self.opened_broker is not None and self.opened_broker.runs(self.state.log_dir)
 
     @property
     def unknown(self) -> str:
@@ -422,7 +425,7 @@ class ReplicaLog(NamedTuple):
         return ReplicaItem(
             place=self.place,
             segments=self.segments,
-            secret=b"" if self.side is None else self.side.secret,
+            secret=b"" if self.opened_broker is None else self.opened_broker.secret,
             evidence=evidence,
             scratch=scratch,
         )
@@ -553,7 +556,7 @@ def _unchanged(engine: Engine, log: ReplicaLog, headers: ReplicaHeaders) -> Read
                 after = log.listed_again()
         except OSError as error:
             return _unread(log, why(error))
-        if log.side is None:
+        if log.opened_broker is None:
             return _unread(log, "its files changed while they were read", at_rest=False)
         log, headers = _read_anew(engine, log, after)
     return _changed_each_time(log)
@@ -637,12 +640,12 @@ def _of_facts(log: ReplicaLog, place: FactsLog) -> ReadReplica:
 
 
 def read_current(
-    engine: Engine, sides: Iterable[OpenSide], wants: Callable[[str, int], bool]
+    engine: Engine, brokers: Iterable[OpenBroker], wants: Callable[[str, int], bool]
 ) -> Iterator[ReadReplica]:
-    """Read the headers of every current replica of all sides."""
+    """Read the headers of every current replica of all brokers."""
     wanted: list[ReplicaLog] = []
-    for side in sides:
-        current = [log for log in side.logs if log.state.kind == CURRENT]
+    for broker in brokers:
+        current = [log for log in broker.logs if log.state.kind == CURRENT]
         counts = Counter(log.state.name for log in current)
         for log in current:
             if wants(log.state.topic, log.state.partition):

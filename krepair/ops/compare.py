@@ -22,9 +22,9 @@ from krepair.errors import ExitCode, RefusedError
 from krepair.fixes.cleanup_policies import Policies
 from krepair.fixes.replicas import (
     TRIES,
-    OpenSide,
+    GivenBroker,
+    OpenBroker,
     ReadReplica,
-    Side,
     check_ids,
     open_directories,
     open_facts,
@@ -132,36 +132,38 @@ class CompareReport(Report, frozen=True, kw_only=True):
         return ExitCode.PERSON_DECIDES if self.counts.get(m.CANNOT_TELL) else ExitCode.DONE
 
 
-def compare(sides: Sequence[Side], options: Options, progress: Progress | None = None) -> CompareReport:
-    """Compare the replicas of all partitions that two sides have.
+def compare(
+    brokers: Sequence[GivenBroker], options: Options, progress: Progress | None = None
+) -> CompareReport:
+    """Compare the replicas of all partitions that two brokers have.
 
     Args:
-        sides: at least two sides, see ``krepair.fixes.replicas.parse_sides``.
+        brokers: at least two brokers, see ``krepair.fixes.replicas.parse_brokers``.
         options: partitions, engine, settings and scratch.
         progress: receiver of the bytes done so far.
 
     Raises:
         NotALogDirError: a path is no log directory, or a named partition is in none of them.
-        RefusedError: a side belongs to another cluster or broker, or a facts file has an unknown version.
+        RefusedError: a directory belongs to another cluster or broker, or a facts file has an unknown version.
         UnreadableError: a facts file or a log directory cannot be read.
     """
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     progress = progress or SilentProgress()
-    opened = open_sides(sides, options)
-    total = sum(log.state.log_bytes for side in opened for log in side.logs if side.facts is None)
+    opened = open_brokers(brokers, options)
+    total = sum(log.state.log_bytes for broker in opened for log in broker.logs if broker.facts is None)
     engine = choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
-    scratch = Scratch(options.scratch, [path for side in sides for path in side.log_dirs])
+    scratch = Scratch(options.scratch, [path for broker in brokers for path in broker.log_dirs])
     try:
         comparison = Comparison(opened, settings, options, engine, scratch)
         verdicts = tuple(comparison.verdicts())
     finally:
         scratch.close()
         engine.close()
-        for side in opened:
-            side.close()
+        for broker in opened:
+            broker.close()
     counts = Counter(verdict.verdict for verdict in verdicts)
     return CompareReport(
-        sides=tuple(_summary(side) for side in opened),
+        sides=tuple(_summary(broker) for broker in opened),
         counts={name: counts[name] for name in m.VERDICTS if counts[name]},
         partitions=verdicts,
         marked=tuple(_marked(opened)),
@@ -173,25 +175,27 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
     )
 
 
-def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
-    """Open the directories and facts files of all sides, which must be of one cluster.
+def open_brokers(brokers: Sequence[GivenBroker], options: Options) -> list[OpenBroker]:
+    """Open the directories and facts files of all brokers, which must be of one cluster.
 
     Raises:
-        NotALogDirError: a path is no log directory, or a named partition is on no side.
+        NotALogDirError: a path is no log directory, or a named partition is on no broker.
         RefusedError: the reasons of ``compare``.
         UnreadableError: the reasons of ``compare``.
     """
-    opened: list[OpenSide] = []
+    opened: list[OpenBroker] = []
     try:
-        for side in sides:
+        for broker in brokers:
             opened_side = (
-                open_facts(side) if side.facts else open_directories(side, options.now_ms, options.config)
+                open_facts(broker)
+                if broker.facts
+                else open_directories(broker, options.now_ms, options.config)
             )
             opened.append(opened_side)
-        check_ids((side.typed, side.ids) for side in opened)
+        check_ids((broker.typed, broker.ids) for broker in opened)
         _share_secret(opened)
-        if all(side.views for side in opened):
-            check_named([view for side in opened for view in side.views], options)
+        if all(broker.views for broker in opened):
+            check_named([view for broker in opened for view in broker.views], options)
     except BaseException:
         for opened_side in opened:
             opened_side.close()
@@ -199,13 +203,13 @@ def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
     return opened
 
 
-def _share_secret(opened: Sequence[OpenSide]) -> None:
+def _share_secret(opened: Sequence[OpenBroker]) -> None:
     """Give all directories one hash key: that of the facts files, which cannot be changed any more.
 
     Raises:
         RefusedError: two facts files were hashed with different keys.
     """
-    of_facts = {side.secret for side in opened if side.facts is not None}
+    of_facts = {broker.secret for broker in opened if broker.facts is not None}
     if len(of_facts) > 1:
         raise RefusedError(
             "the facts files have hashes of different keys, because the cluster id was known to only one of them",
@@ -213,41 +217,43 @@ def _share_secret(opened: Sequence[OpenSide]) -> None:
                 "krepair facts LOGDIR... --out FILE with all log directories of the broker"
             ),
         )
-    known = next((side.secret for side in opened if side.broker.cluster_id), opened[0].secret)
-    for side in opened:
-        if side.facts is None:
-            side.secret = next(iter(of_facts), known)
+    known = next((broker.secret for broker in opened if broker.figures.cluster_id), opened[0].secret)
+    for broker in opened:
+        if broker.facts is None:
+            broker.secret = next(iter(of_facts), known)
 
 
-def _summary(side: OpenSide) -> SideSummary:
-    state = side.broker
+def _summary(broker: OpenBroker) -> SideSummary:
+    state = broker.figures
     return SideSummary(
-        broker=side.typed.broker_id,
+        broker=broker.typed.broker_id,
         broker_id=state.broker_id,
         cluster_id=state.cluster_id,
         host=state.host,
         taken_ms=state.taken_ms,
         log_dirs=tuple(directory.path for directory in state.directories if directory.was_read),
         not_read=tuple(directory.path for directory in state.directories if not directory.was_read),
-        facts=side.typed.facts,
-        digest="" if side.facts is None else side.facts.digest,
-        partitions=sum(1 for log in side.logs if log.state.kind == CURRENT),
+        facts=broker.typed.facts,
+        digest="" if broker.facts is None else broker.facts.digest,
+        partitions=sum(1 for log in broker.logs if log.state.kind == CURRENT),
     )
 
 
-def _marked(opened: Iterable[OpenSide]) -> Iterator[MarkedFolder]:
-    for side in opened:
-        for state in (log.state for log in side.logs):
+def _marked(opened: Iterable[OpenBroker]) -> Iterator[MarkedFolder]:
+    for broker in opened:
+        for state in (log.state for log in broker.logs):
             if state.kind != CURRENT:
-                broker = side.typed.broker_id
-                yield MarkedFolder(broker=broker, folder=state.folder, kind=state.kind, log_dir=state.log_dir)
+                broker_id = broker.typed.broker_id
+                yield MarkedFolder(
+                    broker=broker_id, folder=state.folder, kind=state.kind, log_dir=state.log_dir
+                )
 
 
 class Comparison:
-    """Comparison of open sides, partition by partition. Other verbs may ask for single partitions.
+    """Comparison of open brokers, partition by partition. Other verbs may ask for single partitions.
 
     Args:
-        opened: open sides of the comparison.
+        opened: open brokers of the comparison.
         settings: settings of brokers and topics; they say which topics are compacted.
         options: options that select partitions.
         engine: engine that runs the tasks.
@@ -256,20 +262,20 @@ class Comparison:
 
     def __init__(
         self,
-        opened: Sequence[OpenSide],
+        opened: Sequence[OpenBroker],
         settings: Settings,
         options: Options,
         engine: Engine,
         scratch: Scratch,
     ) -> None:
-        self._sides, self._policies, self._options = opened, Policies(settings), options
+        self._opened, self._policies, self._options = opened, Policies(settings), options
         self._engine, self._scratch = engine, scratch
 
     def verdicts(self) -> Iterator[m.PartitionVerdict]:
         """Yield the verdict on every wanted partition, by topic and number."""
         for names in self._parts():
             by_name: dict[tuple[str, int], list[ReadReplica]] = {name: [] for name in names}
-            for read in read_current(self._engine, self._sides, lambda *name: name in by_name):  # noqa: B023
+            for read in read_current(self._engine, self._opened, lambda *name: name in by_name):  # noqa: B023
                 by_name[read.log.state.topic, read.log.state.partition].append(read)
             for replicas in by_name.values():
                 replicas.sort(key=lambda replica: replica.replica.broker)
@@ -281,8 +287,8 @@ class Comparison:
     def _parts(self) -> Iterator[list[tuple[str, int]]]:
         """Yield the wanted partitions in order, in portions whose headers fit into memory together."""
         sizes: Counter[tuple[str, int]] = Counter()
-        for side in self._sides:
-            for state in (log.state for log in side.logs):
+        for broker in self._opened:
+            for state in (log.state for log in broker.logs):
                 if state.kind == CURRENT and self._options.wants(state.topic, state.partition):
                     sizes[state.topic, state.partition] += state.log_bytes
         names: list[tuple[str, int]] = []
@@ -391,12 +397,16 @@ class Comparison:
             (disagreement for disagreement in bad if disagreement.kind in {m.CORRUPT, m.TORN, m.UNREADABLE}),
             None,
         )
-        side = next(
-            (side for side in self._sides if damaged is not None and side.typed.broker_id in damaged.brokers),
+        broker = next(
+            (
+                broker
+                for broker in self._opened
+                if damaged is not None and broker.typed.broker_id in damaged.brokers
+            ),
             None,
         )
-        if side is not None and side.typed.log_dirs:
-            return Next.of("check", *side.typed.log_dirs, "--partition", verdict.name)
+        if broker is not None and broker.typed.log_dirs:
+            return Next.of("check", *broker.typed.log_dirs, "--partition", verdict.name)
         return Next.of("explain", bad[0].rule)
 
 
@@ -404,11 +414,11 @@ def _mark_unreadable(partitions: Sequence[_Replicas], unread: Sequence[Unread]) 
     """Mark replicas as unreadable if their records could not be read; the verdict then rests on the others."""
     why = {id(replica): text for replica, text in unread}
     for _, replicas in partitions:
-        for place, side in enumerate(replicas):
-            if id(side.replica) in why:
-                unread_now = replace(side.replica.headers, failure="unreadable", why=why[id(side.replica)])
-                failed = dataclasses.replace(side.replica, headers=unread_now)
-                replicas[place] = side._replace(replica=failed)
+        for place, read in enumerate(replicas):
+            if id(read.replica) in why:
+                unread_now = replace(read.replica.headers, failure="unreadable", why=why[id(read.replica)])
+                failed = dataclasses.replace(read.replica, headers=unread_now)
+                replicas[place] = read._replace(replica=failed)
 
 
 def find_item(read: ReadReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem:

@@ -14,7 +14,7 @@ from krepair.options import LOSS_RULES
 from krepair.plan.codes import OTHERS_FIRST, RISKS, SKIPPED
 from krepair.plan.objection import OBJECTIONS
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
-from krepair.rules.evidence import WAYS, Way
+from krepair.rules.evidence import EVIDENCE_OPTIONS, EvidenceOption
 from krepair.rules.reasons import REASONS, Reason
 
 EVIDENCE: Final = "EVIDENCE"
@@ -101,7 +101,7 @@ def _table() -> dict[str, Row]:
     return {**RULES, **reasons, **objections, **plan, **{row.code: row for row in ends}}
 
 
-def row(code: str) -> Row | tuple[Way, ...]:
+def row(code: str) -> Row | tuple[EvidenceOption, ...]:
     """Return what a code means, as a value.
 
     Args:
@@ -113,7 +113,7 @@ def row(code: str) -> Row | tuple[Way, ...]:
     """
     wanted = code.strip().upper()
     if wanted == EVIDENCE:
-        return WAYS
+        return EVIDENCE_OPTIONS
     if wanted in GONE:
         raise UsageError(f"{wanted} is gone: krepair no longer looks for it. {GONE[wanted]}")
     meaning = _table().get(wanted)
@@ -158,7 +158,7 @@ def explain_all() -> View:
     )
 
 
-def explained(meaning: Row | tuple[Way, ...]) -> View:
+def explained(meaning: Row | tuple[EvidenceOption, ...]) -> View:
     """Return a page that says what a code means."""
     if isinstance(meaning, tuple):
         return _evidence()
@@ -197,13 +197,15 @@ def _evidence() -> View:
         Section(
             title=way.option,
             table=table_of(
-                NAMES_AND_VALUES, [("when", way.when), ("what may go", way.goes), ("it rests on", way.rests)]
+                NAMES_AND_VALUES,
+                [("when", way.when), ("may be removed", way.removes), ("assumption", way.assumption)],
             ),
         )
-        for way in WAYS
+        for way in EVIDENCE_OPTIONS
     ]
     return View(
-        title="Options that let markers and tombstones go, in the order to try them", sections=tuple(sections)
+        title="Options that allow removing markers and tombstones, in the order to try them",
+        sections=tuple(sections),
     )
 
 

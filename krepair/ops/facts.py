@@ -21,9 +21,9 @@ from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import ExitCode, RefusedError, UnreadableError
 from krepair.fixes.replicas import (
     TRIES,
-    OpenSide,
+    GivenBroker,
+    OpenBroker,
     ReadReplica,
-    Side,
     check_ids,
     open_directories,
     read_changed_again,
@@ -98,15 +98,15 @@ def facts(
         UnreadableError: a log cannot be read.
     """
     target = output_file.check_place(FACTS, out, log_dirs)
-    named = Side(broker_id=-1, log_dirs=tuple(os.path.abspath(path) for path in log_dirs))
-    side = open_directories(named, options.now_ms, options.config)
-    check_ids([(named, side.ids)])
-    _check_config(side.views, options.config)
-    total = sum(log.state.log_bytes for log in side.logs if log.state.kind == CURRENT)
+    named = GivenBroker(broker_id=-1, log_dirs=tuple(os.path.abspath(path) for path in log_dirs))
+    opened = open_directories(named, options.now_ms, options.config)
+    check_ids([(named, opened.ids)])
+    _check_config(opened.views, options.config)
+    total = sum(log.state.log_bytes for log in opened.logs if log.state.kind == CURRENT)
     engine = choose_engine(
         options.engine, options.master, {WorkKind.RECORDS: total}, progress or SilentProgress()
     )
-    work = _Work(side, engine, Scratch(options.scratch, log_dirs))
+    work = _Work(opened, engine, Scratch(options.scratch, log_dirs))
     with ExitStack() as stack:
         stack.callback(engine.close)
         stack.callback(work.scratch.close)
@@ -120,7 +120,7 @@ def facts(
             output_file.write_streamed(FACTS, target, fill)
         except OSError as error:
             raise output_file.not_written(FACTS, target, error) from None
-    state = side.broker
+    state = opened.figures
     who = state.broker_id or "ID"
     return FactsReport(
         path=target,
@@ -167,10 +167,10 @@ def _check_config(views: Sequence[LogDir], config: str | None) -> None:
 
 
 class _Work:
-    """Reader of one side's replicas, a few at a time, that writes their facts."""
+    """Reader of one broker's replicas, a few at a time, that writes their facts."""
 
-    def __init__(self, side: OpenSide, engine: Engine, scratch: Scratch) -> None:
-        self.side, self.engine, self.scratch = side, engine, scratch
+    def __init__(self, opened: OpenBroker, engine: Engine, scratch: Scratch) -> None:
+        self.opened, self.engine, self.scratch = opened, engine, scratch
         self.written = 0
         self.failed: list[str] = []
 
@@ -179,10 +179,10 @@ class _Work:
         writer = FactsWriter(put, self._header(options))
         places = {
             (partition.folder, partition.log_dir): number
-            for number, partition in enumerate(self.side.state.partitions)
+            for number, partition in enumerate(self.opened.state.partitions)
         }
         replicas = sorted(
-            read_current(self.engine, [self.side], options.wants), key=lambda read: read.log.state.folder
+            read_current(self.engine, [self.opened], options.wants), key=lambda read: read.log.state.folder
         )
         for first in range(0, len(replicas), _AT_ONCE):
             self._some(writer, replicas[first : first + _AT_ONCE], places)
@@ -192,8 +192,8 @@ class _Work:
         return FactsHeader(
             tool_version=krepair.__version__,
             made_ms=options.now_ms,
-            broker=msgspec.Raw(msgspec.json.encode(self.side.state)),
-            secret=self.side.secret.hex(),
+            broker=msgspec.Raw(msgspec.json.encode(self.opened.state)),
+            secret=self.opened.secret.hex(),
         )
 
     def _some(

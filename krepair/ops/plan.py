@@ -31,10 +31,17 @@ from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Proposal, named_or_all
 from krepair.fixes.gate import why_not_to_end
 from krepair.fixes.logs import read_logs_after
-from krepair.fixes.loss_elsewhere import others_have
 from krepair.fixes.next_start import simulate_next_starts, why_not_started
 from krepair.fixes.order import commit_of
-from krepair.fixes.replicas import Side, check_ids, ids_of, refuse_if_in_use, sides_of_plan, with_whole_paths
+from krepair.fixes.replica_holders import loss_risks
+from krepair.fixes.replicas import (
+    GivenBroker,
+    brokers_of_plan,
+    check_ids,
+    ids_of,
+    refuse_if_in_use,
+    with_whole_paths,
+)
 from krepair.fixes.table import COMMIT_ORDER, FIXES, requested_fixes
 from krepair.fixes.tail.decide import damage_that_stays
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
@@ -183,12 +190,12 @@ def contexts(
         beside_broker: True if a broker may be running.
 
     Raises:
-        KrepairError: the reasons of ``make_plan`` and ``read_sides``.
+        KrepairError: the reasons of ``make_plan`` and ``read_other_brokers``.
     """
     clusters = read_clusters(options, view)
     recorded = configs_of(*clusters, view.broker_id)
     settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
-    sides = read_sides(fixes, options, view, clusters[0])
+    other_brokers = read_other_brokers(fixes, options, view, clusters[0])
     work = work_of(fixes, partitions, options)
     with (
         closing(choose_engine(options.engine, options.master, work, progress)) as engine,
@@ -198,19 +205,19 @@ def contexts(
         def context_of(listed: LogDir) -> Context:
             context = Context(listed, settings, options, engine, scratch, beside_broker=beside_broker)
             context.cluster, context.own_metadata = clusters
-            context.sides, context.own_dirs = sides
+            context.other_brokers, context.own_dirs = other_brokers
             return context
 
         yield context_of
 
 
-Sides = tuple[Mapping[int, tuple[LogDir, ...]], OtherDirs]
+OtherBrokers = tuple[Mapping[int, tuple[LogDir, ...]], OtherDirs]
 """The log directories of other brokers, and the others of this one."""
 
 
-def read_sides(
+def read_other_brokers(
     fixes: Sequence[Fix], options: Options, view: LogDir, cluster: ClusterView | None = None
-) -> Sides:
+) -> OtherBrokers:
     """Read the other brokers' log directories, if a fix may remove records or markers from this one.
 
     Args:
@@ -227,17 +234,17 @@ def read_sides(
         return {}, OtherDirs()
     if not options.replicas:
         return {}, other_dirs(view, None, options.config, None) if options.config else OtherDirs()
-    sides = {side.broker_id: side for side in sides_of_plan(options.replicas)}
-    views = {broker: tuple(map(read_log_dir, side.log_dirs)) for broker, side in sides.items()}
-    check_ids(((side, map(ids_of, views[broker])) for broker, side in sides.items()), ids_of(view))
-    for side in sides.values():
-        for path in side.log_dirs:
+    given = {broker.broker_id: broker for broker in brokers_of_plan(options.replicas)}
+    views = {broker_id: tuple(map(read_log_dir, broker.log_dirs)) for broker_id, broker in given.items()}
+    check_ids(((broker, map(ids_of, views[broker_id])) for broker_id, broker in given.items()), ids_of(view))
+    for broker in given.values():
+        for path in broker.log_dirs:
             refuse_if_in_use(path)
-    own = sides.get(int(view.broker_id)) if view.broker_id.isdecimal() else None
+    own = given.get(int(view.broker_id)) if view.broker_id.isdecimal() else None
     others = {
-        broker: tuple(directory for directory in directories if not is_same(view, directory))
-        for broker, directories in views.items()
-        if str(broker) != view.broker_id
+        broker_id: tuple(directory for directory in directories if not is_same(view, directory))
+        for broker_id, directories in views.items()
+        if str(broker_id) != view.broker_id
     }
     return others, other_dirs(
         view, own, options.config, cluster
@@ -396,15 +403,15 @@ def _built(
         dead_cleaner=still,
         root=root,
         kept=[_kept_risk(view, kept) for kept in kept_originals(view, options.now_ms)],
-        others_have=others_have(view, options, partitions, context.analyses, _compare),
+        loss_risks=loss_risks(view, options, partitions, context.analyses, _compare),
         asked=options.words("plan", "reading"),
     )
 
 
-def _compare(sides: Sequence[Side], options: Options) -> Sequence[PartitionVerdict]:
+def _compare(brokers: Sequence[GivenBroker], options: Options) -> Sequence[PartitionVerdict]:
     from krepair.ops.compare import compare
 
-    return compare(sides, options).partitions
+    return compare(brokers, options).partitions
 
 
 def _with_damage(plan: PartitionPlan, stays: Sequence[Finding]) -> PartitionPlan:

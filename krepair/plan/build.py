@@ -30,7 +30,7 @@ def build_plan(
     dead_cleaner: Sequence[str] = (),
     root: RootPlan | None = None,
     kept: Sequence[Risk] = (),
-    others_have: Sequence[Risk] = (),
+    loss_risks: Sequence[Risk] = (),
     asked: Sequence[str] = (),
     preview: Preview | None = None,
 ) -> Plan:
@@ -48,7 +48,7 @@ def build_plan(
         dead_cleaner: folders whose cleaner makes no progress (KR104).
         root: changes of checkpoint files in the root, if any.
         kept: risks of earlier plans whose originals are still kept, one for each plan.
-        others_have: risks of partitions that lose records or change their leader epochs: the replicas that still have
+        loss_risks: risks of partitions that lose records or change their leader epochs: the replicas that still have
             these records.
         asked: options of the command line that the plan was made with.
         preview: set if the plan is made while a broker is running.
@@ -79,7 +79,7 @@ def build_plan(
         uncleanable_partitions=len(damaged),
         uncleanable_bytes=sum(partition.uncleanable_bytes for partition in damaged),
         risks=(
-            *others_have,
+            *loss_risks,
             *kept,
             *risks_of(policy, figured, root, copied_mtimes=copied_mtimes, dead_cleaner=dead_cleaner),
         ),

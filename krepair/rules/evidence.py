@@ -1,7 +1,7 @@
 """Evidence about the other replicas of a partition, and what may therefore be removed from this replica.
 
 The first half decides whether transaction markers and tombstones may be removed. The second half describes which
-brokers have what a plan takes from a log.
+brokers have the records that a plan removes from a log.
 
 Kafka brings a returning replica up to date by offsets and epochs alone. So a tombstone or a transaction marker may be
 removed from one replica only if no other replica can later hold the older value, or the data of the transaction,
@@ -81,43 +81,45 @@ WITH_CLUSTER: Final = ("--cluster", "cluster.txt")
 DESCRIBE: Final = Next.by_hand("kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt")
 
 
-class Way(Struct, frozen=True, tag_field="kind", tag="evidence"):
+class EvidenceOption(
+    Struct, frozen=True, tag_field="kind", tag="evidence", rename={"removes": "goes", "assumption": "rests"}
+):
     """Option that allows krepair to remove transaction markers and tombstones.
 
     Attributes:
         option: option as the operator types it.
         when: situation in which it is the right option.
-        goes: markers and tombstones that may be removed with the option.
-        rests: assumption on which it rests.
+        removes: markers and tombstones that may be removed with the option.
+        assumption: assumption on which it rests.
     """
 
     option: str
     when: str
-    goes: str
-    rests: str
+    removes: str
+    assumption: str
 
 
-WAYS: Final = (
-    Way(
+EVIDENCE_OPTIONS: Final = (
+    EvidenceOption(
         "--cluster FILE",
         "The other brokers run. Type kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE after this broker "
         "has stopped.",
         "markers and tombstones older than delete.retention.ms",
         "all other replicas are in sync without this one",
     ),
-    Way(
+    EvidenceOption(
         "--replicas ID=DIR, with --cluster FILE",
         "The log directories of the other brokers can be read here, and these brokers are stopped.",
         "exactly what no other replica needs, at any horizon",
         "the logs of all assigned replicas",
     ),
-    Way(
+    EvidenceOption(
         "--only-replica TOPIC",
-        "The topic has replication factor 1, or there is only this broker (TOPIC is then *).",
+        "The topic has replication factor 1, or there is only this broker (then type '*').",
         "markers and tombstones, at any horizon",
         "your statement that there is no other replica",
     ),
-    Way(
+    EvidenceOption(
         "--as-broker",
         "You accept what Kafka accepts: a replica away for longer than delete.retention.ms may diverge.",
         "markers and tombstones older than delete.retention.ms",
@@ -138,16 +140,21 @@ CLOCKS_APART_MS: Final = 60_000
 """Tolerated difference in ms between this broker's clock and that of the host that asked the cluster."""
 
 
-def why_not_of_now(as_of_ms: int, stopped_ms: int) -> str:
+def why_outdated(as_of_ms: int, stopped_ms: int) -> str:
     """Return why a cluster state is too old (it was taken before this broker stopped); empty if it is new enough.
 
     Args:
-        as_of_ms: time of the file with the state, which may be later than the answer but never earlier.
+        as_of_ms: time of the file with the state. It is never earlier than the answer, but a file that was copied or
+            touched later has a later time and passes this test. ``why_not_in_sync`` then still rejects the output,
+            because it lists this broker in the ISR, unless the output stems from an earlier stop.
         stopped_ms: time of this broker's last write.
     """
     if as_of_ms + CLOCKS_APART_MS < stopped_ms:
         late = (stopped_ms - as_of_ms) // 1000
-        return f"the state of the cluster is from {late} s before this broker's last write: ask it after the stop"
+        return (
+            f"the state of the cluster is from {late} s before this broker's last write: run kafka-topics.sh after "
+            "this broker has stopped"
+        )
     return ""
 
 
@@ -162,7 +169,7 @@ def why_not_in_sync(broker_id: int, topic_id: str, line: Assignment | None) -> s
     """Return why a line of ``--describe`` does not prove that all other replicas are in sync without this broker.
 
     An output that is newer than this broker's stop lists the broker as a replica that is not in sync. So does an output
-    from an earlier stop; ``why_not_of_now`` excludes that case by the time.
+    from an earlier stop; ``why_outdated`` excludes that case by the time.
 
     Args:
         broker_id: id of this broker, -1 if unknown.
@@ -185,22 +192,22 @@ def why_not_in_sync(broker_id: int, topic_id: str, line: Assignment | None) -> s
         why = other
     elif not others:
         why = (
-            "this broker is its only replica there: if no other one was added or taken away since, "
-            "--only-replica TOPIC lets markers and tombstones go"
+            "this broker is its only replica there: if no replica was added or removed since, "
+            "--only-replica TOPIC allows removing markers and tombstones"
         )
     elif broker_id in line.isr:
         why = f"broker {broker_id} is still in sync there: the output was written before this broker had stopped"
     elif line.leader not in others or line.leader not in line.isr:
         why = "no other replica that is in sync leads it"
     elif behind:
-        why = f"replica {', '.join(map(str, behind))} is not in sync"
+        noun, verb = ("replica", "is") if len(behind) == 1 else ("replicas", "are")
+        why = f"{noun} {', '.join(map(str, behind))} {verb} not in sync"
     return why
 
 
-# -- which other replicas have what a plan takes from a log, and which of them should lead
-#
-# A broker that starts as the only member of the ISR leads, and all followers truncate their logs to its end, whatever
-# they have above it. Source: ReplicaFetcherThread.scala (2.2.1, 3.9.2); run on clusters of 2.2.1, 3.9.2 and 4.3.1.
+# -- which other replicas have the records that a plan removes from a log, and which of them should lead  A broker that
+# starts as the only member of the ISR leads, and all followers truncate their logs to its end, even if they have
+# records above that end. Source: ReplicaFetcherThread.scala (2.2.1, 3.9.2); run on clusters of 2.2.1, 3.9.2 and 4.3.1.
 
 OPEN: Final = -1
 """End of a range that continues as far as any replica has it."""
@@ -233,44 +240,47 @@ class Holders(NamedTuple):
     """Brokers sorted by whether their replicas have the range that a plan removes.
 
     Attributes:
-        right: brokers that have the whole range and whose replicas are right.
-        unsure: brokers that may have the range: their log covers it, but the log is not called right, may have holes,
-            or was not read to its end.
+        confirmed: brokers that have the whole range and whose replicas the comparison calls right.
+        unsure: brokers that may have the range: their log covers it, but the comparison does not call the log right,
+            or the log may have holes, or it was not read to its end.
         lacking: brokers that lack the records.
     """
 
-    right: tuple[int, ...] = ()
+    confirmed: tuple[int, ...] = ()
     unsure: tuple[int, ...] = ()
     lacking: tuple[int, ...] = ()
 
 
 def who_has(
-    removed: CutRange, others: Iterable[ReplicaColumn], called_right: Collection[int], own_tail: int = -1
+    removed: CutRange,
+    others: Iterable[ReplicaColumn],
+    confirmed_brokers: Collection[int],
+    diverges_from: int = -1,
 ) -> Holders:
     """Sort the other replicas by whether they have a range that a plan removes.
 
     Args:
         removed: range of offsets that is removed.
         others: columns of the other replicas.
-        called_right: brokers whose replicas the comparison calls right.
-        own_tail: offset from which this replica's history differs from the others, -1 if it does not.
+        confirmed_brokers: brokers whose replicas the comparison calls right.
+        diverges_from: offset from which this replica's history differs from the others, -1 if it does not.
     """
-    another = own_tail >= 0 and (removed.end == OPEN or own_tail < removed.end)
-    right: list[int] = []
+    history_diverges = diverges_from >= 0 and (removed.end == OPEN or diverges_from < removed.end)
+    confirmed: list[int] = []
     unsure: list[int] = []
     lacking: list[int] = []
     for replica in others:
         covers = _covers(replica, removed)
         whole = removed.part is CutPart.EPOCHS or (
-            replica.has_each(removed.first, removed.end) and not another
+            replica.has_each(removed.first, removed.end) and not history_diverges
         )
-        if covers and whole and replica.broker in called_right:
-            right.append(replica.broker)
+        if covers and whole and replica.broker in confirmed_brokers:
+            confirmed.append(replica.broker)
         elif covers or replica.limited or replica.state == MISSING:
             unsure.append(replica.broker)
         else:
             lacking.append(replica.broker)
-    return Holders(tuple(right), tuple(unsure), tuple(lacking))
+    return Holders(tuple(confirmed), tuple(unsure), tuple(lacking))
 
 
 def _covers(replica: ReplicaColumn, removed: CutRange) -> bool:
@@ -281,35 +291,56 @@ def _covers(replica: ReplicaColumn, removed: CutRange) -> bool:
     return replica.log_start <= removed.first and replica.log_end >= removed.end
 
 
-def describe_loss(folder: str, removed: CutRange, holders: Holders) -> tuple[str, ...]:
-    """Return a plan's sentences about a removed range: its extent, the brokers that have it, and who should lead.
+class LossText(NamedTuple):
+    """Sentences of a plan about a range that it removes from one log.
+
+    Attributes:
+        extent: the removed range.
+        holders: replicas that have the range, may have it or lack it; empty if no replica was compared.
+        advice: the broker that should lead, or the next step.
+    """
+
+    extent: str
+    holders: str
+    advice: str
+
+
+def describe_loss(folder: str, removed: CutRange, holders: Holders) -> LossText:
+    """Describe a removed range for the reader of a plan.
 
     Args:
         folder: name of the partition folder, ``topic-partition``.
         removed: range of offsets that is removed.
         holders: brokers by whether they have the range.
     """
-    return (_what_goes(folder, removed), *_who_has_it(removed, holders), *_advice(removed, holders))
+    return LossText(
+        _extent_text(folder, removed),
+        " ".join(_holders_text(removed, holders)),
+        " ".join(_advice(removed, holders)),
+    )
 
 
-def _what_goes(folder: str, removed: CutRange) -> str:
+def _extent_text(folder: str, removed: CutRange) -> str:
     if removed.part is CutPart.EPOCHS:
-        return f"{folder}: its leader epochs change, and followers are cut by the epochs of their leader."
+        return f"{folder}: its leader epochs change, and followers truncate their logs by the epochs of their leader."
     if removed.end == OPEN:
-        return f"{folder}: the log ends at offset {removed.first} after this plan, and what was above it is gone here."
+        ends = f"the log ends at offset {removed.first} after this plan"
+        return f"{folder}: {ends}; later records are removed from this replica."
     offsets = f"offsets {removed.first} to {removed.end - 1}"
     if removed.part is CutPart.END:
-        return f"{folder}: the log ends at offset {removed.first} after this plan; {offsets} are gone here."
+        ends = f"the log ends at offset {removed.first} after this plan"
+        return f"{folder}: {ends}; {offsets} are removed from this replica."
     if removed.part is CutPart.START:
-        return f"{folder}: the log begins at offset {removed.end} after this plan; {offsets} are gone here."
-    return f"{folder}: {offsets} go from the middle of the log."
+        begins = f"the log begins at offset {removed.end} after this plan"
+        return f"{folder}: {begins}; {offsets} are removed from this replica."
+    return f"{folder}: {offsets} are removed from the middle of the log."
 
 
-def _who_has_it(removed: CutRange, holders: Holders) -> Iterator[str]:
-    if holders.right:
-        has, whom = ("have", "them") if len(holders.right) > 1 else ("has", "it")
+def _holders_text(removed: CutRange, holders: Holders) -> Iterator[str]:
+    if holders.confirmed:
+        has, whom = ("have", "them") if len(holders.confirmed) > 1 else ("has", "it")
         content = "an intact log" if removed.part is CutPart.EPOCHS else "them"
-        yield f"{_ids(holders.right)} {has} {content}, and krepair compare calls {whom} right."
+        yield f"{_ids(holders.confirmed)} {has} {content}, and krepair compare calls {whom} right."
     if holders.unsure:
         has, whom = ("have", "them") if len(holders.unsure) > 1 else ("has", "it")
         if removed.part is CutPart.EPOCHS:
@@ -322,8 +353,8 @@ def _who_has_it(removed: CutRange, holders: Holders) -> Iterator[str]:
 
 
 def _advice(removed: CutRange, holders: Holders) -> Iterator[str]:
-    if holders.right:
-        leader = holders.right[0]
+    if holders.confirmed:
+        leader = holders.confirmed[0]
         if removed.part in (CutPart.MIDDLE, CutPart.START):
             yield f"This log never gets them back by itself: let broker {leader} lead, and fetch this replica again."
         else:
@@ -331,7 +362,10 @@ def _advice(removed: CutRange, holders: Holders) -> Iterator[str]:
                 f"Let broker {leader} lead before this broker starts: this one then follows it and fetches what it "
                 "lacks."
             )
-        yield "If this broker is alone in the ISR, it leads, and the others cut their logs to its end: do not start it."
+        yield (
+            "If this broker is alone in the ISR, it leads, and the others truncate their logs to its end: do not start "
+            "it."
+        )
     elif holders.unsure:
         yield "Compare the replicas before you apply this plan."
     else:

@@ -9,7 +9,7 @@ from typing import Final
 
 from krepair.errors import KrepairError, NotALogDirError, UnreadableError, UsageError
 from krepair.fixes.context import OtherDirs
-from krepair.fixes.replicas import Side
+from krepair.fixes.replicas import GivenBroker
 from krepair.formats.words import names_text
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import configured_log_dirs, why_of_another_broker
@@ -154,7 +154,7 @@ def log_dirs_asked_for(named: Iterable[str], config: str | None) -> list[str]:
 
 
 def other_dirs(
-    view: LogDir, typed: Side | None, config: str | None, cluster: ClusterView | None
+    view: LogDir, typed: GivenBroker | None, config: str | None, cluster: ClusterView | None
 ) -> OtherDirs:
     """Find and read the broker's other log directories.
 
@@ -227,7 +227,7 @@ def _paths(view: LogDir, sources: Iterable[tuple[str, ...]]) -> list[str] | None
     return None
 
 
-def _sources(view: LogDir, typed: Side | None, config: str | None) -> Iterator[tuple[str, ...]]:
+def _sources(view: LogDir, typed: GivenBroker | None, config: str | None) -> Iterator[tuple[str, ...]]:
     if typed is not None and typed.log_dirs:
         yield typed.log_dirs
     if not why_of_another_broker(config, view.path, view.broker_id) and (

@@ -17,9 +17,9 @@ from krepair.engine.items import Failed
 from krepair.engine.spark import ITEM_ARROW, SparkEngine
 from krepair.engine.spark_worker import Bundle
 from krepair.errors import ExitCode
-from krepair.fixes.replicas import parse_sides
+from krepair.fixes.replicas import parse_brokers
 from krepair.logdir.config import load_settings
-from krepair.ops.compare import Comparison, open_sides
+from krepair.ops.compare import Comparison, open_brokers
 from krepair.ops.facts import facts
 from krepair.options import EngineName, Options
 from krepair.plan import planfile
@@ -126,7 +126,7 @@ def test_recovery_makes_the_same_files(tmp_path: Path) -> None:
 
 def verdicts(sides: list[str], engine: Engine, policy: str = "compact") -> list[PartitionVerdict]:
     options = Options(now_ms=0)
-    opened = open_sides(parse_sides(sides), options)
+    opened = open_brokers(parse_brokers(sides), options)
     settings = load_settings(None, None, SETTINGS | {"cleanup.policy": policy})
     try:
         with closing(Scratch("", ())) as scratch:

@@ -372,11 +372,11 @@ def test_plan_goes_through_the_partitions_of_other_brokers_once_however_many_par
     def counting(context: Context) -> Folders:
         gone_through[partitions] += 1
         found = folders_of_others(context)
-        for views in context.sides.values():  # from here on nobody may go through them
+        for views in context.other_brokers.values():  # from here on nobody may go through them
             assert all(view.partitions for view in views)
-        context.sides = {
+        context.other_brokers = {
             broker: tuple(view._replace(partitions=NoneLeft()) for view in views)
-            for broker, views in context.sides.items()
+            for broker, views in context.other_brokers.items()
         }
         return found
 

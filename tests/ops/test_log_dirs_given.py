@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from krepair.cli.main import app
 from krepair.errors import ExitCode, NotALogDirError, UsageError
-from krepair.fixes.replicas import parse_side, parse_sides
+from krepair.fixes.replicas import parse_broker, parse_brokers
 from krepair.logdir.config import configured_log_dirs
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import check
@@ -131,30 +131,30 @@ def test_a_consent_for_all_topics_is_no_typo(broker: Path) -> None:
     assert run("plan", str(broker / "one"), "--only-replica", "*", "--engine", "inline").code == ExitCode.DONE
 
 
-# -- Sides are read as typed, and each mistake is named.
+# -- Brokers are read as typed, and each mistake is named.
 
 
 def test_directories_and_facts_are_told_apart_by_what_is_there(tmp_path: Path) -> None:
     facts = tmp_path / "b3.facts"
     facts.write_bytes(b"x")
-    assert parse_side(f"3={facts}").facts == str(facts)
-    assert parse_side(f"2={tmp_path}/a,{tmp_path}/b").log_dirs == (f"{tmp_path}/a", f"{tmp_path}/b")
+    assert parse_broker(f"3={facts}").facts == str(facts)
+    assert parse_broker(f"2={tmp_path}/a,{tmp_path}/b").log_dirs == (f"{tmp_path}/a", f"{tmp_path}/b")
 
 
 def test_a_path_is_made_absolute_and_can_be_typed_again() -> None:
-    side = parse_side("7=some/dir")
+    side = parse_broker("7=some/dir")
     assert side.log_dirs == (os.path.abspath("some/dir"),)
-    assert parse_side(side.text) == side
+    assert parse_broker(side.text) == side
 
 
 def test_sides_come_in_the_order_of_their_brokers() -> None:
-    assert [side.broker_id for side in parse_sides(["10=/a", "2=/b"])] == [2, 10]
+    assert [side.broker_id for side in parse_brokers(["10=/a", "2=/b"])] == [2, 10]
 
 
 @pytest.mark.parametrize("text", ["", "=", "1", "1=", "x=/a", "-1=/a", "1=,", "4294967296=/a", "²=/a"])
 def test_another_form_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="ID=LOGDIR"):
-        parse_side(text)
+        parse_broker(text)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_another_form_is_refused(text: str) -> None:
 )
 def test_a_side_given_twice_or_alone_is_refused(texts: list[str], why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        parse_sides(texts, at_least=2)
+        parse_brokers(texts, at_least=2)
 
 
 # -- A configuration of another broker proves nothing of this one: facts refuse it, and a plan keeps what needs

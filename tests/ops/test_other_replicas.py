@@ -23,7 +23,7 @@ from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_fi
 from krepair.logdir.values import LogDir as LogDirView
 from krepair.logdir.view import read_log_dir
 from krepair.ops.explain import explained, row
-from krepair.ops.plan import read_sides
+from krepair.ops.plan import read_other_brokers
 from krepair.ops.show import show_view
 from krepair.plan.model import Evidence, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.planfile import seal
@@ -622,7 +622,7 @@ def test_a_second_log_directory_counts_though_its_inode_is_that_of_the_first(
 
     monkeypatch.setattr(log_dirs_given, "read_log_dir", as_a_mount)
     run = verbs(tmp_path, "compact", f"1={mine},{more}", replicas="1,2")
-    _, own = read_sides(requested_fixes(("compact",)), run.given, read_log_dir(str(mine)))
+    _, own = read_other_brokers(requested_fixes(("compact",)), run.given, read_log_dir(str(mine)))
     assert [view.path for view in own.views] == [str(more)]
 
 

@@ -18,7 +18,7 @@ from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError, StalePlanError
 from krepair.fixes.compact import decide as compact
 from krepair.fixes.compact import make as compact_staging
-from krepair.fixes.replicas import parse_sides
+from krepair.fixes.replicas import parse_brokers
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.lock import hold_lock
@@ -290,7 +290,7 @@ def test_a_directory_of_another_broker_or_cluster_is_refused_by_plan_and_compare
     said = []
     for run in (
         verbs(tmp_path, "compact", side).plan,
-        lambda: compare(parse_sides([f"1={mine}", side]), Options()),
+        lambda: compare(parse_brokers([f"1={mine}", side]), Options()),
     ):
         with pytest.raises(RefusedError) as refused:
             run()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from krepair.errors import ExitCode
-from krepair.fixes.replicas import parse_sides
+from krepair.fixes.replicas import parse_brokers
 from krepair.ops.compare import compare
 from krepair.options import EngineName, Options
 from krepair.plan.review import review
@@ -212,7 +212,7 @@ def _given(chances: Chances, broker: int, mode: str, root: Path) -> Options:
 
 def compared(cluster: Three, settings: Mapping[str, str] | None = None) -> list[str]:
     """What ``compare`` says against the replicas of a healthy stopped cluster."""
-    sides = parse_sides([f"{node}={cluster.log_dir(node)}" for node in cluster.brokers])
+    sides = parse_brokers([f"{node}={cluster.log_dir(node)}" for node in cluster.brokers])
     given = tuple((settings or {}).items())
     report = compare(sides, Options(engine=EngineName.INLINE, settings=given))
     return [

@@ -9,7 +9,7 @@ from typing import Any
 
 import zstandard
 
-from krepair.fixes.replicas import parse_sides
+from krepair.fixes.replicas import parse_brokers
 from krepair.ops.compare import CompareReport, compare
 from krepair.options import EngineName, Options
 from tests.fixture_dirs import FIXTURES
@@ -40,4 +40,4 @@ def sides_of(target: Path) -> list[str]:
 
 def compared(target: Path, engine: EngineName = EngineName.INLINE, **options: Any) -> CompareReport:
     """What ``compare`` says of them."""
-    return compare(parse_sides(sides_of(target)), Options(engine=engine, **options))
+    return compare(parse_brokers(sides_of(target)), Options(engine=engine, **options))

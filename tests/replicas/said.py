@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from krepair.fixes.replicas import parse_sides
+from krepair.fixes.replicas import parse_brokers
 from krepair.ops.compare import compare
 from krepair.options import EngineName, Options
 from krepair.rules.replicas.model import PartitionVerdict
@@ -24,6 +24,6 @@ def compared_sides(cluster: Cluster, paths: dict[int, Path]) -> PartitionVerdict
         engine=EngineName.INLINE, settings=tuple((SETTINGS | {"cleanup.policy": policy}).items())
     )
     [verdict] = compare(
-        parse_sides([f"{broker}={path}" for broker, path in paths.items()]), options
+        parse_brokers([f"{broker}={path}" for broker, path in paths.items()]), options
     ).partitions
     return verdict

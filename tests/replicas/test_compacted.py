@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from krepair.cli.views.comparisons import compare_view
-from krepair.fixes.replicas import parse_sides
+from krepair.fixes.replicas import parse_brokers
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
 from krepair.options import EngineName, Options
@@ -69,7 +69,7 @@ def said(paths: dict[int, Path], facts_of: int = 0) -> m.PartitionVerdict:
         out = f"{paths[facts_of]}.facts"
         facts([str(paths[facts_of])], out, OPTIONS)
         sides = [f"{facts_of}={out}" if side.startswith(f"{facts_of}=") else side for side in sides]
-    [verdict] = compare(parse_sides(sides), OPTIONS).partitions
+    [verdict] = compare(parse_brokers(sides), OPTIONS).partitions
     return verdict
 
 
@@ -119,7 +119,7 @@ def test_what_is_missing_where_no_cleaner_was_is_told_unless_somebody_says_that_
         facts([str(tmp_path / "1")], str(tmp_path / "1.facts"), OPTIONS)
         sides[0] = f"1={tmp_path}/1.facts"
     given = replace(OPTIONS, settings=(("cleanup.policy", policy),) if policy else ())
-    report = compare(parse_sides(sides), given)
+    report = compare(parse_brokers(sides), given)
     [verdict] = report.partitions
     if policy == "delete":
         assert [(one.kind, one.brokers, one.offset) for one in verdict.disagreements] == [(m.LOST, (2,), 4)]

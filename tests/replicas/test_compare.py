@@ -15,12 +15,12 @@ from krepair.derive.transactions import last_stable_offset
 from krepair.durable.scratch import Scratch
 from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode, RefusedError
-from krepair.fixes.replicas import parse_sides, read_current
+from krepair.fixes.replicas import parse_brokers, read_current
 from krepair.formats import txn_index
 from krepair.formats.facts_file import FactsReader
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.config import load_settings
-from krepair.ops.compare import CompareReport, Comparison, compare, find_item, open_sides
+from krepair.ops.compare import CompareReport, Comparison, compare, find_item, open_brokers
 from krepair.ops.facts import facts
 from krepair.options import EngineName, Options
 from krepair.replicas import contents
@@ -90,7 +90,7 @@ def test_a_missed_tombstone_names_keys_what_each_serves_and_who_is_right(tmp_pat
 @pytest.mark.parametrize("name", NAMES)
 def test_what_each_would_serve_is_what_a_real_broker_served(name: str, tmp_path: Path) -> None:
     manifest = unpack_cluster(name, tmp_path)
-    opened = open_sides(parse_sides(sides_of(tmp_path)), Options())
+    opened = open_brokers(parse_brokers(sides_of(tmp_path)), Options())
     asked = 0
     for one in read_current(InlineEngine("test"), opened, lambda topic, number: True):
         told = (manifest.get("served_alone", {}).get(f"b{one.replica.broker}") or {}).get(one.log.state.topic)
@@ -128,7 +128,7 @@ def test_a_facts_file_gives_the_verdict_of_its_directory(name: str, tmp_path: Pa
         path = str(tmp_path / f"b{broker}.facts")
         facts([f"{tmp_path}/b{broker}"], path, Options(engine=EngineName.INLINE))
         sides = [f"{broker}={path}" if side.startswith(f"{broker}=") else side for side in sides_of(tmp_path)]
-        report = compare(parse_sides(sides), Options(engine=EngineName.INLINE))
+        report = compare(parse_brokers(sides), Options(engine=EngineName.INLINE))
         assert _gist(report) == _gist(direct)
 
 
@@ -302,7 +302,7 @@ def test_an_end_that_an_unclean_stop_has_cost_is_fetched_again_only_where_somebo
     log = tmp_path / "b1" / "t-0" / f"{0:020d}.log"
     if not torn:
         flip(log, 6 * log.stat().st_size // 8 + 70)
-    sides = parse_sides([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)])
+    sides = parse_brokers([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)])
     report = compare(sides, Options(engine=EngineName.INLINE))
     found = [one for one in report.partitions[0].disagreements if one.brokers == (1,)]
     assert report.way_back is None
@@ -324,7 +324,7 @@ def test_an_end_that_an_unclean_stop_has_cost_is_not_called_gone_where_a_replica
         (tmp_path / f"b{broker}" / "replication-offset-checkpoint").write_text("0\n1\nt 0 8\n")
     log = tmp_path / "b2" / "t-0" / f"{0:020d}.log"
     log.rename(f"{log}.swap")
-    sides = parse_sides([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)])
+    sides = parse_brokers([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)])
     [verdict] = compare(sides, Options(engine=EngineName.INLINE)).partitions
     assert {one.kind for one in verdict.disagreements} == {m.UNREADABLE}
 
@@ -340,7 +340,7 @@ def test_who_has_lost_what_is_damaged_elsewhere_is_not_right_about_it(lost: bool
         directory.write(broker=broker)
     log = tmp_path / "b1" / "t-0" / f"{0:020d}.log"
     flip(log, log.stat().st_size // 3 + 70)
-    sides = parse_sides([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)])
+    sides = parse_brokers([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)])
     report = compare(sides, Options(engine=EngineName.INLINE))
     [found] = report.partitions[0].disagreements
     assert (found.kind, found.brokers, found.offset) == (m.CORRUPT, (1,), 1)
@@ -361,14 +361,14 @@ def test_a_replica_that_is_read_in_several_parts_gets_the_same_verdict(
     assert compared(tmp_path).partitions == whole.partitions
     path = str(tmp_path / "b3.facts")
     facts([f"{tmp_path}/b3"], path, Options(engine=EngineName.INLINE))
-    report = compare(parse_sides([*sides_of(tmp_path)[:2], f"3={path}"]), Options(engine=EngineName.INLINE))
+    report = compare(parse_brokers([*sides_of(tmp_path)[:2], f"3={path}"]), Options(engine=EngineName.INLINE))
     assert _gist(report) == _gist(whole)
 
 
 def test_one_partition_can_be_asked_for_by_other_verbs(tmp_path: Path) -> None:
     unpack_cluster("open-3.9.2-tomb", tmp_path)
     options = Options(engine=EngineName.INLINE)
-    opened = open_sides(parse_sides(sides_of(tmp_path)), options)
+    opened = open_brokers(parse_brokers(sides_of(tmp_path)), options)
     with closing(Scratch("", ())) as scratch:
         settings = load_settings(None, None, {})
         [verdict] = Comparison(opened, settings, options, InlineEngine("test"), scratch).verdicts()
@@ -386,7 +386,7 @@ def test_facts_of_a_partition_with_one_key_are_read(tmp_path: Path) -> None:
     path = str(tmp_path / "b1.facts")
     facts([f"{tmp_path}/b1"], path, Options(engine=EngineName.INLINE))
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
-    [verdict] = compare(parse_sides([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
+    [verdict] = compare(parse_brokers([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
     assert verdict.verdict == m.IS_BEHIND
 
 
@@ -409,7 +409,7 @@ def test_a_checkpoint_that_its_own_batches_contradict_is_no_other_history(
     (tmp_path / "b2" / "t-0" / "leader-epoch-checkpoint").write_text(f"0\n{file.count(chr(10))}\n{file}")
     options = Options(engine=EngineName.INLINE)
     [verdict] = compare(
-        parse_sides([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)]), options
+        parse_brokers([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)]), options
     ).partitions
     assert (m.FORK in {one.kind for one in verdict.disagreements}) is forks
 
@@ -437,9 +437,9 @@ def test_a_log_directory_that_does_not_say_its_cluster_is_compared_like_any_othe
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
     if facts_of == (1, 2):
         with pytest.raises(RefusedError, match="hashes of different keys"):
-            compare(parse_sides(sides), options)
+            compare(parse_brokers(sides), options)
         return
-    [verdict] = compare(parse_sides(sides), options).partitions
+    [verdict] = compare(parse_brokers(sides), options).partitions
     assert (verdict.verdict, [one.kind for one in verdict.disagreements]) == (m.IS_BEHIND, [m.BEHIND])
 
 
@@ -477,7 +477,7 @@ def test_records_whose_commit_marker_a_cleaner_has_removed_are_committed_if_the_
         facts([f"{tmp_path}/b2"], f"{tmp_path}/b2.facts", Options(engine=EngineName.INLINE))
         sides[1] = f"2={tmp_path}/b2.facts"
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", policy),))
-    [verdict] = compare(parse_sides(sides), options).partitions
+    [verdict] = compare(parse_brokers(sides), options).partitions
     found = {(one.kind, one.brokers) for one in verdict.disagreements}
     assert found == ({(kind, (2,))} if kind else set()), [one.text for one in verdict.disagreements]
 
@@ -487,7 +487,7 @@ def test_a_replica_that_has_a_transaction_open_is_not_led_by_one_whose_commit_ma
 ) -> None:
     sides = _one_without_its_commit_marker(tmp_path, 4, behind=True)
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
-    [verdict] = compare(parse_sides(sides), options).partitions
+    [verdict] = compare(parse_brokers(sides), options).partitions
     [found] = verdict.disagreements
     assert (found.kind, found.may_lead, found.must_not_lead) == (m.LEADER_DECIDES, (1,), (2,))
 
@@ -515,7 +515,7 @@ def test_one_that_could_not_be_read_may_be_the_one_that_leads_without_harm(
     if unread:
         log = tmp_path / "b4" / "t-0" / f"{0:020d}.log"
         log.rename(f"{log}.swap")
-    [verdict] = compare(parse_sides(sides), Options(engine=EngineName.INLINE)).partitions
+    [verdict] = compare(parse_brokers(sides), Options(engine=EngineName.INLINE)).partitions
     [found] = [one for one in verdict.disagreements if one.kind == m.LEADER_DECIDES]
     assert (found.brokers, found.may_lead, found.must_not_lead) == ((3,), (), (2,))
     assert ("no other replica here can lead it" in found.text) is not unread
@@ -543,7 +543,7 @@ def test_a_facts_file_is_read_for_its_digest_once_for_headers_and_for_all_partit
 
     monkeypatch.setattr(FactsReader, "_digest_of", counted)
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
-    verdicts = compare(parse_sides([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
+    verdicts = compare(parse_brokers([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
     assert [one.verdict for one in verdicts] == [m.DIVERGED] * partitions
     assert read == {"digest": 1}
 
@@ -574,7 +574,7 @@ def test_partitions_that_need_no_scratch_folder_one_by_one_need_none_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
-    opened = open_sides(parse_sides(_differing(tmp_path, 4)), options)
+    opened = open_brokers(parse_brokers(_differing(tmp_path, 4)), options)
     monkeypatch.setattr(contents, "_SMALL_BYTES", 0)
     monkeypatch.setattr(contents, "_WITHOUT_SCRATCH_BYTES", most)
     settings = load_settings(None, None, {})
@@ -586,7 +586,7 @@ def test_a_partition_that_needs_a_scratch_folder_by_itself_is_refused_without_on
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
-    opened = open_sides(parse_sides(_differing(tmp_path, 2)), options)
+    opened = open_brokers(parse_brokers(_differing(tmp_path, 2)), options)
     monkeypatch.setattr(contents, "_SMALL_BYTES", 0)
     monkeypatch.setattr(contents, "_WITHOUT_SCRATCH_BYTES", 1_000)
     settings = load_settings(None, None, {})

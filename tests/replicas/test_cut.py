@@ -42,15 +42,15 @@ def column(broker: int, start: int, end: int) -> ReplicaColumn:
 @pytest.mark.parametrize(
     ("gone", "having"),
     [
-        (CutRange(CutPart.END, 50, 100), Holders(right=(1,), unsure=(2,), lacking=(3, 4))),
-        (CutRange(CutPart.END, 50, 90), Holders(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (CutRange(CutPart.END, 50, 100), Holders(confirmed=(1,), unsure=(2,), lacking=(3, 4))),
+        (CutRange(CutPart.END, 50, 90), Holders(confirmed=(1,), unsure=(2,), lacking=(3, 4))),
         (CutRange(CutPart.END, 50, 101), Holders(lacking=(1, 2, 3, 4))),
-        (CutRange(CutPart.END, 59, OPEN), Holders(right=(1, 3), unsure=(2,), lacking=(4,))),
-        (CutRange(CutPart.END, 60, OPEN), Holders(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (CutRange(CutPart.END, 59, OPEN), Holders(confirmed=(1, 3), unsure=(2,), lacking=(4,))),
+        (CutRange(CutPart.END, 60, OPEN), Holders(confirmed=(1,), unsure=(2,), lacking=(3, 4))),
         (CutRange(CutPart.END, 100, OPEN), Holders(lacking=(1, 2, 3, 4))),
-        (CutRange(CutPart.MIDDLE, 70, 71), Holders(right=(1, 4), unsure=(2,), lacking=(3,))),
-        (CutRange(CutPart.START, 0, 60), Holders(right=(1, 3), unsure=(2,), lacking=(4,))),
-        (CutRange(CutPart.EPOCHS), Holders(right=(1, 3, 4), unsure=(2,))),
+        (CutRange(CutPart.MIDDLE, 70, 71), Holders(confirmed=(1, 4), unsure=(2,), lacking=(3,))),
+        (CutRange(CutPart.START, 0, 60), Holders(confirmed=(1, 3), unsure=(2,), lacking=(4,))),
+        (CutRange(CutPart.EPOCHS), Holders(confirmed=(1, 3, 4), unsure=(2,))),
     ],
 )
 def test_a_replica_has_what_is_cut_if_it_begins_before_it_and_ends_behind_it(
@@ -68,7 +68,7 @@ def test_a_replica_in_which_offsets_are_missing_there_does_not_surely_have_them(
 ) -> None:
     other = replace(column(1, 0, 100), highest_hole=hole, cleaner_position=cleaner)
     having = who_has(CutRange(CutPart.MIDDLE, 50, 55), [other], (1,))
-    assert having == (Holders(right=(1,)) if right else Holders(unsure=(1,)))
+    assert having == (Holders(confirmed=(1,)) if right else Holders(unsure=(1,)))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,9 @@ def test_a_hole_names_who_has_its_records_and_how_to_fetch_the_replica_anew(
 ) -> None:
     one, two = replicas
     [text] = said(one, options(f"2={two}", accepted_losses=consent(one)))
-    assert text.startswith("t-0: offsets 30 to 34 go from the middle of the log. Replica 2 has them, and")
+    assert text.startswith(
+        "t-0: offsets 30 to 34 are removed from the middle of the log. Replica 2 has them, and"
+    )
     assert "let broker 2 lead, and fetch this replica again" in text
 
 
@@ -166,7 +168,7 @@ def test_a_log_that_is_cut_as_a_broker_would_names_who_should_lead(replicas: tup
     given = options(f"2={two}", accepted_losses=consent(one), fixes=("tail=broker",))
     [text] = said(one, given)
     assert text.startswith(
-        f"t-0: the log ends at offset 30 after this plan; offsets 30 to {END - 1} are gone"
+        f"t-0: the log ends at offset 30 after this plan; offsets 30 to {END - 1} are removed"
     )
     assert "Let broker 2 lead before this broker starts" in text
     assert apply(make_plan(str(one), given), given).exit_code is ExitCode.DONE
@@ -180,7 +182,7 @@ def test_a_replica_that_ends_inside_of_what_a_cut_takes_does_not_have_it(tmp_pat
     log.write_bytes(log.read_bytes()[: log.stat().st_size * 3 // BATCHES])
     (two / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {END - PER_BATCH}\n")
     [text] = said(one, options(f"2={two}", accepted_losses=consent(one), fixes=("tail=broker",)))
-    assert f"offsets 50 to {END - 1} are gone here. Replica 2 does not have them." in text
+    assert f"offsets 50 to {END - 1} are removed from this replica. Replica 2 does not have them." in text
 
 
 def test_a_replica_that_ends_before_the_cut_or_is_damaged_itself_is_not_called_right(
@@ -215,7 +217,7 @@ def test_who_has_another_history_there_is_not_said_to_have_them(
     two = made(tmp_path / "b2", 2, epoch_from=parts_at, marked=40)
     flip(one, 2, 2)
     [text] = said(one, options(f"2={two}", accepted_losses=consent(one)))
-    assert "offsets 50 to 54 go from the middle" in text
+    assert "offsets 50 to 54 are removed from the middle" in text
     assert ("Replica 2 has them, and krepair compare calls it right" in text) is has
 
 
@@ -239,7 +241,7 @@ def test_recovery_of_a_log_below_its_high_watermark_says_who_has_the_rest(tmp_pa
     (one / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {END}\n")
     given = options(f"2={two}", fixes=("recovery",), broker_version="3.9.2")
     texts = said(one, given)
-    assert any(f"offsets {END - 20} to {END - 1} are gone here" in text for text in texts)
+    assert any(f"offsets {END - 20} to {END - 1} are removed from this replica" in text for text in texts)
 
 
 def test_new_leader_epochs_say_who_should_lead(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
-from krepair.fixes.replicas import parse_sides
+from krepair.fixes.replicas import parse_brokers
 from krepair.ops.apply import apply
 from krepair.ops.compare import CompareReport, compare
 from krepair.ops.facts import facts
@@ -64,7 +64,7 @@ def clusters(root: Path, count: int, joined: int, set_aside: int) -> Iterator[tu
 
 
 def said(paths: dict[int, Path]) -> CompareReport:
-    return compare(parse_sides(f"{broker}={path}" for broker, path in paths.items()), OPTIONS)
+    return compare(parse_brokers(f"{broker}={path}" for broker, path in paths.items()), OPTIONS)
 
 
 @pytest.mark.parametrize(("joined", "set_aside"), [(1, 1), (2, 0), (2, 1), (2, 2)])
@@ -102,7 +102,7 @@ def test_a_replica_that_krepair_has_left_half_done_is_missing(tmp_path: Path) ->
         apply(plan, pending.options(), disk=StoppingDisk(UnsyncedDisk(), 25, FILE_CHANGING))
     other = pending.write(tmp_path / "b2")
     (other / "meta.properties").write_text((root / "meta.properties").read_text().replace("id=0", "id=1"))
-    report = compare(parse_sides([f"0={root}", f"1={other}"]), Options(engine=EngineName.INLINE))
+    report = compare(parse_brokers([f"0={root}", f"1={other}"]), Options(engine=EngineName.INLINE))
     texts = [one.text for part in report.partitions for one in part.disagreements if one.brokers == (0,)]
     assert any(
         f"of plan {plan.plan_id} is half done here: krepair apply or undo that plan first" in text

@@ -13,7 +13,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.fixes import replicas
-from krepair.fixes.replicas import parse_sides
+from krepair.fixes.replicas import parse_brokers
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_partition
 from krepair.ops.compare import compare
@@ -182,7 +182,7 @@ def test_facts_of_a_running_broker_say_how_far_they_go(
     facts([f"{tmp_path}/b3"], path, options)
     sides = [f"3={path}" if side.startswith("3=") else side for side in sides_of(tmp_path)]
     direct, by_facts = (
-        compare(parse_sides(some), options).partitions[0] for some in (sides_of(tmp_path), sides)
+        compare(parse_brokers(some), options).partitions[0] for some in (sides_of(tmp_path), sides)
     )
     assert "compared up to 26," in up_to(by_facts)
     assert [one.kind for one in by_facts.disagreements] == [m.TOMBSTONE_MISSED]

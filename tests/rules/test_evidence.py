@@ -13,7 +13,7 @@ from krepair.rules.evidence import (
     Kind,
     latest_horizon_ms,
     why_not_in_sync,
-    why_not_of_now,
+    why_outdated,
 )
 
 NOW = 10_000_000
@@ -45,7 +45,7 @@ def test_time_limits_only_the_evidence_that_rests_on_time(kind: Kind, latest: in
     ],
 )
 def test_the_state_of_a_cluster_is_of_now_within_a_minute(as_of: int, stopped: int, why: str) -> None:
-    found = why_not_of_now(as_of, stopped)
+    found = why_outdated(as_of, stopped)
     assert why in found
     assert bool(found) == bool(why)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from krepair.errors import ExitCode
-from krepair.fixes.replicas import parse_sides
+from krepair.fixes.replicas import parse_brokers
 from krepair.ops.apply import apply
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
@@ -74,7 +74,7 @@ def replicas(table: Table, setting: Setting) -> None:
 
 
 def _in_turns(table: Table, name: str, roots: Mapping[int, Path], options: Options, runs: int) -> None:
-    sides = parse_sides([f"{broker}={root}" for broker, root in roots.items()])
+    sides = parse_brokers([f"{broker}={root}" for broker, root in roots.items()])
     expected = m.HARMLESS if name == CLEANED else m.BYTE_EQUAL
 
     def compared() -> None:

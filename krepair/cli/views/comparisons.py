@@ -55,8 +55,8 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     behind = [partition for partition in report.partitions if partition.verdict == m.IS_BEHIND]
     sections = [
         Section(
-            title="Sides",
-            table=table_of("# broker | from | host | read at | # partitions", map(_side, report.sides)),
+            title="Brokers",
+            table=table_of("# broker | from | host | read at | # partitions", map(_broker_row, report.sides)),
         ),
         Section(
             title="Verdicts",
@@ -68,7 +68,7 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     ]
     shown = report.partitions if every else (*bad[:_PARTITIONS_SHOWN], *behind[:_BEHIND_SHOWN])
     left_out = 0 if every else len(bad) + len(behind) - len(shown)
-    sections.append(_matrix(shown, [side.broker for side in report.sides], left_out))
+    sections.append(_matrix(shown, [broker.broker for broker in report.sides], left_out))
     for partition in bad if every else bad[:_PARTITIONS_SHOWN]:
         sections.append(_partition(partition))
     sections += _harmless(report.partitions)
@@ -80,11 +80,11 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     return View(title="krepair compare", sections=tuple(sections))
 
 
-def _side(side: SideSummary) -> tuple[str, ...]:
-    origin = side.facts or ", ".join(side.log_dirs)
-    if side.not_read:
-        origin += f" (not read: {', '.join(side.not_read)})"
-    return str(side.broker), origin, side.host, time_text(side.taken_ms), f"{side.partitions:,}"
+def _broker_row(broker: SideSummary) -> tuple[str, ...]:
+    origin = broker.facts or ", ".join(broker.log_dirs)
+    if broker.not_read:
+        origin += f" (not read: {', '.join(broker.not_read)})"
+    return str(broker.broker), origin, broker.host, time_text(broker.taken_ms), f"{broker.partitions:,}"
 
 
 def _matrix(partitions: Sequence[m.PartitionVerdict], brokers: Sequence[int], left_out: int) -> Section:

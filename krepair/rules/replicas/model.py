@@ -265,7 +265,7 @@ class PartitionVerdict(Struct, frozen=True, kw_only=True):
         """Name ``topic-partition`` of the partition."""
         return f"{self.topic}-{self.partition}"
 
-    def own_tail(self, broker: int) -> int:
+    def diverges_from(self, broker: int) -> int:
         """Return the first offset of the tail that this replica would truncate as a follower; -1 for none.
 
         No possible leader has that tail. Its first offset lies below the log end of this replica.

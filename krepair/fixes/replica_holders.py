@@ -7,7 +7,7 @@ from dataclasses import replace as with_fields
 from typing import Final
 
 from krepair.fixes.analysis import PartitionAnalysis, log_end_of
-from krepair.fixes.replicas import Side, parse_sides
+from krepair.fixes.replicas import GivenBroker, parse_brokers
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.logdir.values import LogDir
 from krepair.next_command import Next
@@ -19,17 +19,20 @@ from krepair.rules.evidence import OPEN, CutPart, CutRange, Holders, describe_lo
 from krepair.rules.model import SegmentFacts
 from krepair.rules.replicas.model import PartitionVerdict
 
-_MOST: Final = 20
+_MOST_PARTITIONS: Final = 20
+"""Number of partitions whose losses are listed; a plan of thousands must stay readable."""
 
 
-def others_have(
+def loss_risks(
     view: LogDir,
     options: Options,
     plans: Sequence[PartitionPlan],
     analyses: Mapping[str, PartitionAnalysis],
-    compare: Callable[[Sequence[Side], Options], Sequence[PartitionVerdict]],
+    compare: Callable[[Sequence[GivenBroker], Options], Sequence[PartitionVerdict]],
 ) -> tuple[Risk, ...]:
-    """Return one risk for each loss of a partition: the replicas that have the records, and the next step.
+    """Return one risk for each lost range: the replicas that still have its records, and the next step.
+
+    If more than 20 partitions lose records, the last risk says only that there are more.
 
     Args:
         options: options as typed; without ``--replicas`` there is no risk.
@@ -40,36 +43,38 @@ def others_have(
     Raises:
         KrepairError: ``compare`` failed.
     """
+    # Without its own broker id, krepair cannot tell this replica from the others, so every statement about "other"
+    # replicas could be about this one. The plan then names the loss without its holders.
     if not options.replicas or not view.broker_id.isdecimal():
         return ()
-    me = int(view.broker_id)
+    own_id = int(view.broker_id)
     losing = {
         plan.folder: (plan, ranges) for plan in plans if (ranges := _lost_ranges(plan, analyses[plan.folder]))
     }
-    others = parse_sides(options.replicas) if losing else ()
-    sides = [side for side in others if side.broker_id != me]
-    if not sides:
+    others = parse_brokers(options.replicas) if losing else ()
+    brokers = [broker for broker in others if broker.broker_id != own_id]
+    if not brokers:
         return ()
     names = tuple((plan.topic, plan.partition) for plan, _ in losing.values())
-    mine = Side(broker_id=me, log_dirs=(view.path,))
+    mine = GivenBroker(broker_id=own_id, log_dirs=(view.path,))
     compared = compare(
-        sorted((mine, *sides), key=lambda side: side.broker_id),
+        sorted((mine, *brokers), key=lambda broker: broker.broker_id),
         with_fields(options, topics=(), partitions=names),
     )
     verdicts = {verdict.name: verdict for verdict in compared}
     risks = [
-        _risk_of_loss(view, plan, removed, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
-        for plan, ranges in list(losing.values())[:_MOST]
+        _risk_of_loss(view, plan, removed, verdicts.get(f"{plan.topic}-{plan.partition}"), own_id, brokers)
+        for plan, ranges in list(losing.values())[:_MOST_PARTITIONS]
         for removed in ranges
     ]
-    if len(losing) > _MOST:
-        text = "There are more such partitions: plan fewer of them at once to see each."
+    if len(losing) > _MOST_PARTITIONS:
+        text = "More partitions lose records; select fewer with --topic or --partition to see each."
         risks.append(Risk(code=OTHERS_HAVE, text=text))
     return tuple(risks)
 
 
 def _lost_ranges(plan: PartitionPlan, analysis: PartitionAnalysis) -> tuple[CutRange, ...]:
-    """Return the ranges that a partition loses, in ascending order of offsets."""
+    """Return the ranges that a partition loses, from the start of the log to its end; the epoch change last."""
     return (
         *_lost_at_start(plan, analysis),
         *_lost_in_the_middle(plan),
@@ -119,28 +124,28 @@ def _risk_of_loss(
     plan: PartitionPlan,
     removed: CutRange,
     verdict: PartitionVerdict | None,
-    me: int,
-    sides: Sequence[Side],
+    own_id: int,
+    brokers: Sequence[GivenBroker],
 ) -> Risk:
-    having = Holders()
+    holders = Holders()
     if verdict is not None:
-        end = next((column.log_end for column in verdict.replicas if column.broker == me), OPEN)
+        end = next((column.log_end for column in verdict.replicas if column.broker == own_id), OPEN)
         if removed.end == OPEN and end > removed.first:  # the comparison read past the damage
             removed = removed._replace(end=end)
-        others = (column for column in verdict.replicas if column.broker != me)
-        having = who_has(removed, others, verdict.right, verdict.own_tail(me))
-    loss, who, *more = (*describe_loss(plan.folder, removed, having), "")
-    text = f"{loss} {who}".rstrip()
+        others = (column for column in verdict.replicas if column.broker != own_id)
+        holders = who_has(removed, others, verdict.right, verdict.diverges_from(own_id))
+    loss = describe_loss(plan.folder, removed, holders)
+    advice = (loss.advice,) if loss.holders else ()
     return Risk(
         code=OTHERS_HAVE,
-        text=text,
-        more=" ".join((*filter(None, more), *_compare_command(view, plan, having, me, sides))),
+        text=f"{loss.extent} {loss.holders or loss.advice}",
+        more=" ".join((*advice, *_compare_command(view, plan, holders, own_id, brokers))),
     )
 
 
 def _compare_command(
-    view: LogDir, plan: PartitionPlan, having: Holders, me: int, sides: Sequence[Side]
+    view: LogDir, plan: PartitionPlan, holders: Holders, own_id: int, brokers: Sequence[GivenBroker]
 ) -> Iterator[str]:
-    if not having.right and having.unsure:
-        typed = (f"{me}={view.path}", *(side.text for side in sides))
+    if not holders.confirmed and holders.unsure:
+        typed = (f"{own_id}={view.path}", *(broker.text for broker in brokers))
         yield f"Next: {Next.of('compare', *typed, '--partition', plan.folder)}"
