@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar, TypeVarTuple, overload
 
-from krepair.engine.items import WorkItem
+from krepair.engine.items import arguments_of, bytes_to_read
 from krepair.engine.place import keep_log_dir_open
 from krepair.engine.progress import Progress, SilentProgress, TaskParts, words_of_function
 
-Item = TypeVar("Item", bound=WorkItem)
+Item = TypeVar("Item")
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 What = TypeVar("What")
 
@@ -34,16 +35,27 @@ class Engine(ABC):
         self.slow_because = slow_because
         self._progress = progress or SilentProgress()
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
+    @overload
+    def map(
+        self, function: Callable[[*Arguments], Result], items: Sequence[tuple[*Arguments]]
+    ) -> Iterator[tuple[int, Result]]: ...
+
+    @overload
+    def map(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Result]]: ...
+
+    def map(self, function: Callable[..., Result], items: Sequence[Any]) -> Iterator[tuple[int, Result]]:
         """Yield (index of the item, result of the function) as results arrive, in any order.
 
         Args:
             function: function of a module, so that a worker finds it by name; it may run twice for an item.
-            items: picklable items with picklable results.
+            items: picklable items with picklable results: a ``WorkItem``, or a tuple of all arguments of the function,
+                of which the first is a ``WorkItem``.
         """
         if not items:
             return
-        sizes = [item.bytes_to_read for item in items]
+        sizes = [bytes_to_read(item) for item in items]
         self._progress.start(words_of_function(function), sum(sizes))
         try:
             for index, result in self._results(function, items):
@@ -52,8 +64,20 @@ class Engine(ABC):
         finally:
             self._progress.finish()
 
+    @overload
+    def each(
+        self,
+        function: Callable[[*Arguments], Result],
+        tagged_items: Iterable[tuple[What, tuple[*Arguments]]],
+    ) -> Iterator[tuple[What, Result]]: ...
+
+    @overload
     def each(
         self, function: Callable[[Item], Result], tagged_items: Iterable[tuple[What, Item]]
+    ) -> Iterator[tuple[What, Result]]: ...
+
+    def each(
+        self, function: Callable[..., Result], tagged_items: Iterable[tuple[What, Any]]
     ) -> Iterator[tuple[What, Result]]:
         """Map over tagged items like ``map``; yield each tag with its result.
 
@@ -84,9 +108,7 @@ class Engine(ABC):
             progress.finish()
 
     @abstractmethod
-    def _results(
-        self, function: Callable[[Item], Result], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Result]]:
+    def _results(self, function: Callable[..., Result], items: Sequence[Any]) -> Iterator[tuple[int, Result]]:
         """Yield the results of at least one item like ``map``, without progress."""
 
     def writing(self, log_dir: str, make_folder: Callable[[], str]) -> AbstractContextManager[None]:
@@ -108,12 +130,10 @@ class Engine(ABC):
 class InlineEngine(Engine):
     """Engine that runs all items in this process, one after another."""
 
-    def _results(
-        self, function: Callable[[Item], Result], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Result]]:
+    def _results(self, function: Callable[..., Result], items: Sequence[Any]) -> Iterator[tuple[int, Result]]:
         with keep_log_dir_open():
             for index, item in enumerate(items):
-                yield index, function(item)
+                yield index, function(*arguments_of(item))
 
     def close(self) -> None:
         """Do nothing: this engine holds nothing."""

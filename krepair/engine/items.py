@@ -6,7 +6,7 @@ carries a failure as a value, so that the failure of one segment concerns one pa
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
@@ -38,6 +38,17 @@ class WorkItem(Protocol):
 
         Items are distributed to Spark's tasks by this number, and progress bars advance by it.
         """
+
+
+def arguments_of(item: Any) -> tuple[Any, ...]:
+    """Return the arguments that a task's function gets for an item, see ``Engine.map``."""
+    return item if isinstance(item, tuple) else (item,)
+
+
+def bytes_to_read(item: Any) -> int:
+    """Return the bytes of logs that a task reads for an item."""
+    first: WorkItem = arguments_of(item)[0]
+    return first.bytes_to_read
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -76,6 +87,17 @@ class PlacedItem(Protocol):
     @property
     def place(self) -> Place:
         """Location of the item's files."""
+
+
+class PartitionItem(Struct, frozen=True, kw_only=True):
+    """Item of one partition.
+
+    Attributes:
+        bytes_to_read: see ``WorkItem``.
+    """
+
+    place: Place
+    bytes_to_read: int
 
 
 class LogItem(Struct, frozen=True, kw_only=True):

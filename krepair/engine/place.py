@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, Place, PlacedItem
@@ -68,22 +68,25 @@ def open_log_dir(place: Place) -> tuple[Tree, str]:
 
 
 _Item = TypeVar("_Item", bound=PlacedItem)
+_Further = ParamSpec("_Further")
 _Result = TypeVar("_Result")
 
 
-def with_log_dir(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result | Failed]:
-    """Decorate a function of (item, log directory): open the directory, so that callers pass the item alone.
+def with_log_dir(
+    function: Callable[Concatenate[_Item, Tree, _Further], _Result],
+) -> Callable[Concatenate[_Item, _Further], _Result | Failed]:
+    """Decorate a function of (item, log directory, further arguments): open the directory for the function.
 
     If the directory or a file in it cannot be read, the result is a ``Failed``, never an exception.
     """
 
     @wraps(function)
-    def mapped(item: _Item) -> _Result | Failed:
+    def mapped(item: _Item, /, *args: _Further.args, **kwargs: _Further.kwargs) -> _Result | Failed:
         tree, wrong = open_log_dir(item.place)
         if wrong:
             return Failed("elsewhere", wrong)
         try:
-            return function(item, tree)
+            return function(item, tree, *args, **kwargs)
         except OSError as error:
             return Failed("unreadable", failure_text(item.place, error))
 
@@ -92,19 +95,23 @@ def with_log_dir(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item]
 
 def with_log_dir_as(
     result: Callable[..., _Result],
-) -> Callable[[Callable[[_Item, Tree], _Result]], Callable[[_Item], _Result]]:
+) -> Callable[
+    [Callable[Concatenate[_Item, Tree, _Further], _Result]], Callable[Concatenate[_Item, _Further], _Result]
+]:
     """Decorate a function like ``with_log_dir``, for results that have fields for a failure.
 
     Args:
         result: class of the results, built with ``failure`` and ``why`` if the function fails.
     """
 
-    def mapped_of(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result]:
+    def mapped_of(
+        function: Callable[Concatenate[_Item, Tree, _Further], _Result],
+    ) -> Callable[Concatenate[_Item, _Further], _Result]:
         guarded = with_log_dir(function)
 
         @wraps(function)
-        def mapped(item: _Item) -> _Result:
-            outcome = guarded(item)
+        def mapped(item: _Item, /, *args: _Further.args, **kwargs: _Further.kwargs) -> _Result:
+            outcome = guarded(item, *args, **kwargs)
             return result(failure=outcome.kind, why=outcome.why) if isinstance(outcome, Failed) else outcome
 
         return mapped

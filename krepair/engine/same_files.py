@@ -25,7 +25,7 @@ from msgspec import Struct
 from krepair.durable.medium import is_of_one_host
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.engine.items import Failed, Place
+from krepair.engine.items import Failed, Place, arguments_of
 from krepair.errors import KrepairError, UnwritableError
 from krepair.logdir.lock import is_locked
 from krepair.logdir.reading import why
@@ -105,7 +105,7 @@ def files_seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -
     places = dict[Place, None]()
     scratch = ""
     for item in items:
-        scratch = scratch or getattr(item, "scratch", "")
+        scratch = scratch or getattr(arguments_of(item)[0], "scratch", "")
         places |= dict.fromkeys(places_of(item))
     for place in places:
         if place not in listed:

@@ -25,8 +25,8 @@ import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
-from krepair.engine.engine import Engine, Item, Result
-from krepair.engine.items import Failed, WorkItem
+from krepair.engine.engine import Engine, Result
+from krepair.engine.items import Failed, arguments_of, bytes_to_read
 from krepair.engine.place import keep_log_dir_open
 from krepair.engine.progress import Progress
 from krepair.engine.same_files import Listed, Nonce, files_seen_here, is_visible_here, new_nonce
@@ -307,16 +307,14 @@ class SparkEngine(Engine):
         if self.session.conf.get("spark.speculation", "false") == "true":
             raise RefusedError("spark.speculation is on: set it to false", next_command=INLINE)
 
-    def _results(
-        self, function: Callable[[Item], Result], items: Sequence[Item]
-    ) -> Iterator[tuple[int, Result]]:
+    def _results(self, function: Callable[..., Result], items: Sequence[Any]) -> Iterator[tuple[int, Result]]:
         """Yield results as they arrive; the driver itself repeats an item that a worker failed to do on the same files.
 
         Raises:
             RefusedError: no worker was available for a long time, a worker that must write does not see the locks, or
                 Spark failed.
         """
-        bundles = self._bundles([item.bytes_to_read for item in items])
+        bundles = self._bundles([bytes_to_read(item) for item in items])
         waves = [bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)]
         memory = self.session.conf.get("spark.executor.memory", _DEFAULT_MEMORY) or _DEFAULT_MEMORY
         watch = WorkerWatch(self.master, self._executors, _LOG.warning, memory)
@@ -328,7 +326,7 @@ class SparkEngine(Engine):
                     yield index, done.result
                 else:
                     with keep_log_dir_open():
-                        yield index, function(items[index])
+                        yield index, function(*arguments_of(items[index]))
 
     def _is_valid(self, done: ItemDone) -> bool:
         """Return whether a worker's result counts: it saw the same files, and this host sees what it wrote.
@@ -373,9 +371,7 @@ class SparkEngine(Engine):
             key=lambda members: -sum(sizes[member] for member in members),
         )
 
-    def _table(
-        self, function: Callable[[Any], Any], items: Sequence[WorkItem], wave: Sequence[range]
-    ) -> pa.Table:
+    def _table(self, function: Callable[..., Any], items: Sequence[Any], wave: Sequence[range]) -> pa.Table:
         """Build the table of a wave, one row per bundle. It is built when the wave is sent, so the driver holds few."""
         rows, listed = [], Listed()
         for indexes in wave:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from krepair.durable.written import noted
+from krepair.engine.items import arguments_of
 from krepair.engine.place import keep_log_dir_open
 from krepair.engine.same_files import DriverFiles, WrittenFile, states_after_writing, why_other_files
 
@@ -28,7 +29,7 @@ class Bundle(NamedTuple):
         seen: files that a worker must see; None if the workers are processes of this host.
     """
 
-    function: Callable[[Any], Any]
+    function: Callable[..., Any]
     items: Sequence[tuple[int, Any]]
     seen: DriverFiles | None
 
@@ -59,7 +60,7 @@ def _map_bundle(bundle: Bundle) -> Iterator[tuple[int, ItemDone]]:
     with keep_log_dir_open():
         for index, item in bundle.items:
             with noted() as paths:
-                result = bundle.function(item)
+                result = bundle.function(*arguments_of(item))
             yield index, ItemDone(result, states_after_writing(paths))
 
 

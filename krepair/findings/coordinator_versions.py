@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from krepair.checks.catalogue import Finding
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, LogsItem
-from krepair.fixes.context import place_of
+from krepair.fixes.context import log_of, place_of
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -129,21 +129,19 @@ def _lost(view: LogDir, partition: Partition, engine: Engine) -> str:
 
 def _names(view: LogDir, partition: Partition, engine: Engine) -> Sequence[str]:
     if partition.topic == OFFSETS_TOPIC:
-        from krepair.look.coordinators.groups import GroupsItem, read_groups
+        from krepair.look.coordinators.groups import read_groups
 
-        item = GroupsItem(place=place_of(view, partition), segments=partition.log_sizes)
         return sorted(
             group.group
-            for _, groups_read in engine.map(read_groups, [item])
+            for _, groups_read in engine.map(read_groups, [log_of(view, partition)])
             if not isinstance(groups_read, Failed)
             for group in groups_read.groups
         )
-    from krepair.look.coordinators.transactions import TransactionsItem, read_transactions
+    from krepair.look.coordinators.transactions import read_transactions
 
-    state = TransactionsItem(place=place_of(view, partition), segments=partition.log_sizes)
     return sorted(
         owner.transactional_id
-        for _, read in engine.map(read_transactions, [state])
+        for _, read in engine.map(read_transactions, [log_of(view, partition)])
         if not isinstance(read, Failed)
         for owner in read.states
     )

@@ -16,9 +16,9 @@ import numpy as np
 
 from krepair.checks.catalogue import Finding
 from krepair.engine.engine import Engine
-from krepair.engine.items import Failed
+from krepair.engine.items import Failed, LogsItem
 from krepair.fixes.analysis import PartitionAnalysis
-from krepair.fixes.context import place_of, watermark_of
+from krepair.fixes.context import log_of, watermark_of
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import TRANSACTIONS_TOPIC
@@ -33,7 +33,7 @@ from krepair.rules.producers import all_ids, states_by_scan
 from krepair.start.coordinator_partitions import partition_of_name, partitions_of_topic
 
 if TYPE_CHECKING:
-    from krepair.look.coordinators.transactions import TransactionsItem, TransactionState
+    from krepair.look.coordinators.transactions import TransactionState
 
 COORDINATOR_SLACK_MS: Final = 5 * 60 * 1000
 """Time beyond ``transaction.max.timeout.ms`` before a transaction hangs, as kafka-transactions.sh has it (KIP-664)."""
@@ -96,7 +96,7 @@ def transaction_findings(
             if partition.topic == TRANSACTIONS_TOPIC
         ]
         results = [
-            (items[index].place.folder, result) for index, result in engine.map(read_transactions, items)
+            (items[index][0].place.folder, result) for index, result in engine.map(read_transactions, items)
         ]
         for folder, failed in results:
             if isinstance(failed, Failed):
@@ -119,17 +119,10 @@ def last_write_of(analyses: Iterable[PartitionAnalysis], now_ms: int) -> int:
     )
 
 
-def state_item(view: LogDir, partition: Partition, now_ms: int) -> TransactionsItem:
-    """Return the work item that reads one partition of ``__transaction_state``."""
-    from krepair.look.coordinators.transactions import TransactionsItem
-
-    return TransactionsItem(
-        place=place_of(view, partition),
-        segments=partition.log_sizes,
-        log_start=view.log_start.offsets.get(partition.key, 0),
-        high_watermark=watermark_of(view, partition),
-        now_ms=now_ms,
-    )
+def state_item(view: LogDir, partition: Partition, now_ms: int) -> tuple[LogsItem, int, int, int]:
+    """Return the arguments of ``read_transactions`` for one partition of ``__transaction_state``."""
+    log_start = view.log_start.offsets.get(partition.key, 0)
+    return log_of(view, partition), log_start, watermark_of(view, partition), now_ms
 
 
 def owners_of(states: Iterable[TransactionState]) -> Owners:

@@ -16,7 +16,7 @@ from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
 from krepair.commit.reports import KeptPlan
-from krepair.engine.items import Failed
+from krepair.engine.items import Failed, LogItem
 from krepair.findings.coordinator_versions import VersionsInUse, coordinator_findings
 from krepair.findings.open_transactions import transaction_findings
 from krepair.fixes.analysis import PartitionAnalysis, next_start_of
@@ -53,7 +53,6 @@ from krepair.start.room import removable
 from krepair.start.times import time_findings
 
 if TYPE_CHECKING:
-    from krepair.engine.items import LogItem
     from krepair.formats.damage import Damage
 
 
@@ -409,20 +408,22 @@ def large_record_findings(context: Context, analyses: Sequence[PartitionAnalysis
     ]
     if not limited:
         return
-    from krepair.scan.contents import LargeRecordItem, find_large_record
+    from krepair.scan.contents import find_large_record
 
     items = [
-        LargeRecordItem(
-            place=place_of(context.view, analysis.partition),
-            base_offset=segment.base_offset,
-            size=segment.log.size,
-            most=analysis.settings.max_decompressed_message_bytes,
+        (
+            LogItem(
+                place=place_of(context.view, analysis.partition),
+                base_offset=segment.base_offset,
+                size=segment.log.size,
+            ),
+            analysis.settings.max_decompressed_message_bytes,
         )
         for analysis in limited
         for segment in analysis.partition.segments[:-1]
     ]
     results = dict(context.engine.map(find_large_record, items))
-    for index, item in enumerate(items):
+    for index, (item, most) in enumerate(items):
         large_record = results[index]
         if isinstance(large_record, Failed):
             yield unread(item.place.folder, large_record)
@@ -434,7 +435,7 @@ def large_record_findings(context: Context, analyses: Sequence[PartitionAnalysis
                 position=large_record.position,
                 evidence=f"the batch of offsets {large_record.first_offset} to {large_record.last_offset} "
                 f"has a record of {large_record.bytes} bytes when decompressed, "
-                f"above max.decompressed.message.bytes={item.most}: "
+                f"above max.decompressed.message.bytes={most}: "
                 "a cleaner of 4.4.0 or later stops there",
                 first_offset=large_record.first_offset,
                 last_offset=large_record.last_offset,

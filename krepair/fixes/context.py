@@ -9,7 +9,7 @@ from typing import Final
 
 from krepair.durable.scratch import Scratch
 from krepair.engine.engine import Engine
-from krepair.engine.items import Place
+from krepair.engine.items import LogsItem, Place
 from krepair.fixes.analysis import AnalysisResults, PartitionAnalysis
 from krepair.formats.broker_version import Version, VersionNumber, version_of
 from krepair.logdir.cluster import ClusterView
@@ -136,6 +136,11 @@ def id_of(view: LogDir) -> int:
 def place_of(view: LogDir, partition: Partition) -> Place:
     """Return the location of a partition's files, for work items."""
     return place_in(view, partition.folder)
+
+
+def log_of(view: LogDir, partition: Partition) -> LogsItem:
+    """Return the whole log of a partition as a work item."""
+    return LogsItem(place=place_of(view, partition), segments=partition.log_sizes)
 
 
 def place_in(view: LogDir, folder: str) -> Place:

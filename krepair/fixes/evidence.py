@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from krepair.derive.epochs import runs_of_segments
 from krepair.derive.transactions import aborted_of
+from krepair.durable.scratch import SpilledRows
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, LogsItem, Place
 from krepair.errors import KrepairError, RefusedError, StalePlanError
@@ -688,18 +689,18 @@ def read_others(
 def _read_some(
     engine: Engine, scratch: str, to_read: Sequence[ReplicasToRead]
 ) -> list[OtherReplicas | NotKnownError]:
-    from krepair.replicas.headers import MarkersItem, find_markers_to_keep
+    from krepair.replicas.headers import find_markers_to_keep
 
     read = read_replicas(engine, [log for _, other_logs in to_read for log in other_logs], scratch)
     results: list[OtherReplicas | NotKnownError] = []
-    keeping: list[tuple[int, MarkersItem]] = []
+    keeping: list[tuple[int, tuple[LogsItem, tuple[tuple[SpilledRows, ...], ...]]]] = []
     for number, (mine, other_logs) in enumerate(to_read):
         replicas = tuple(itertools.islice(read, len(other_logs)))
         problem = next(filter(None, map(_why_not_known, replicas)), "")
         results.append(NotKnownError(problem) if problem else OtherReplicas(replicas))
         runs = tuple(replica.replica.headers.runs for replica in replicas if replica.replica.headers.runs)
         if runs and not problem:
-            keeping.append((number, MarkersItem(place=mine.place, segments=mine.segments, runs=runs)))
+            keeping.append((number, (mine, runs)))
     for number, kept in engine.each(find_markers_to_keep, keeping):
         known = results[number]
         if isinstance(kept, Failed):
@@ -845,7 +846,6 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     """Prove that no removed marker ends a transaction that another replica holds; store problems in the stagings."""
     from krepair.replicas.evidence_check import (
         MissingMarkersItem,
-        NeededItem,
         find_missing_markers,
         find_needed,
     )
@@ -857,15 +857,12 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
         )
         for partition in resting
     ]
-    waiting: list[tuple[Staged, NeededItem]] = []
+    waiting: list[tuple[Staged, tuple[LogsItem, SpilledRows]]] = []
     for index, gone in work.engine.map(find_missing_markers, items):
         partition = resting[index]
         if isinstance(gone, Failed):
             partition.staging.fails(gone)
         elif gone.path or gone.data:
-            waiting += [
-                (partition, NeededItem(place=log.place, segments=log.segments, gone=gone))
-                for log in partition.others
-            ]
+            waiting += [(partition, (log.all_of_it, gone)) for log in partition.others]
     for partition, needed in work.engine.each(find_needed, waiting):
         partition.staging.fails(needed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from krepair.checks.catalogue import Finding, Severity
 from krepair.commit.status import half_done
 from krepair.engine.engine import Engine
-from krepair.engine.items import Failed, Place
+from krepair.engine.items import Failed, PartitionItem, Place, ScanItem, ScanResult
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, log_end_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import RebuiltFile, rebuild_change, removed
@@ -50,7 +50,7 @@ from krepair.rules.leftovers import (
 from krepair.rules.model import Skipped
 
 if TYPE_CHECKING:
-    from krepair.rewrite.indexes.segment import InspectResult, InspectSwapResult
+    from krepair.rewrite.indexes.segment import InspectResult
     from krepair.rewrite.swaps import SwapItem
 
 
@@ -195,23 +195,16 @@ class Leftovers(Fix):
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Stage the rebuilt indexes of swaps; a removal has no staged file."""
-        from krepair.rewrite.swaps import StageSwapItem, stage_swap
+        from krepair.rewrite.swaps import stage_swap
 
         super().stage(work, stagings)
-        jobs: list[tuple[Staging, StageSwapItem]] = []
+        jobs: list[tuple[Staging, tuple[PartitionItem, CompleteSwap, int, str]]] = []
         for staging in stagings:
             with staging.taking_problems():
                 staging.folder.make_private_folders()
+                interval_bytes = work.settings(staging).index_interval_bytes
                 jobs += [
-                    (
-                        staging,
-                        StageSwapItem(
-                            place=work.place(staging),
-                            change=change,
-                            interval_bytes=work.settings(staging).index_interval_bytes,
-                            stage=staging.stage_folder,
-                        ),
-                    )
+                    (staging, (_item_of(work, staging, change), change, interval_bytes, staging.stage_folder))
                     for change in staging.changes
                     if isinstance(change, CompleteSwap)
                 ]
@@ -224,21 +217,25 @@ class Leftovers(Fix):
         The log and the indexes of a completed swap are read completely. A removed file must be absent from the folder
         and present in the backup.
         """
-        from krepair.rewrite.swaps import VerifySwapItem, verify_swap
+        from krepair.rewrite.swaps import verify_swap
 
         for change in staging.changes:
             if isinstance(change, CompleteSwap):
-                item = VerifySwapItem(
-                    place=work.place(staging),
-                    change=change,
-                    interval_bytes=work.settings(staging).index_interval_bytes,
-                    mtime_ns=staging.planned[f"{log_name(change.base_offset)}{SWAP}"].mtime_ns,
+                item = (
+                    _item_of(work, staging, change),
+                    change,
+                    work.settings(staging).index_interval_bytes,
+                    staging.planned[f"{log_name(change.base_offset)}{SWAP}"].mtime_ns,
                 )
                 yield SecondReading(change, SWAPS, verify_swap, (item,))
                 continue
             assert isinstance(change, ReplaceFile)
             is_removal = change.method == "remove"
             yield gone(staging, change, (change.name,)) if is_removal else as_planned(staging, change)
+
+
+def _item_of(work: Work, staging: Staging, change: CompleteSwap) -> PartitionItem:
+    return PartitionItem(place=work.place(staging), bytes_to_read=change.log_bytes)
 
 
 LEFTOVERS = Leftovers()
@@ -365,21 +362,18 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
     ]
     if not work:
         return {}
-    from krepair.rewrite.indexes.segment import InspectItem, InspectSwapItem, inspect_with_swaps
+    from krepair.rewrite.indexes.segment import InspectItem, inspect_with_swaps
 
-    def item_of(index_swap: _IndexSwap, swapped: tuple[str, ...]) -> InspectSwapItem:
+    def item_of(index_swap: _IndexSwap, swapped: tuple[str, ...]) -> tuple[ScanItem, InspectItem]:
         analysis, segment, _, _ = index_swap
-        return InspectSwapItem(
-            scan=scan_item(context, analysis, segment),
-            inspect=InspectItem(
-                place=place_of(context.view, analysis.partition),
-                base_offset=segment.base_offset,
-                log_bytes=segment.log.size,
-                interval_bytes=analysis.settings.index_interval_bytes,
-                active=segment is analysis.partition.segments[-1],
-                depth="check",
-                swapped=swapped,
-            ),
+        return scan_item(context, analysis, segment), InspectItem(
+            place=place_of(context.view, analysis.partition),
+            base_offset=segment.base_offset,
+            log_bytes=segment.log.size,
+            interval_bytes=analysis.settings.index_interval_bytes,
+            active=segment is analysis.partition.segments[-1],
+            depth="check",
+            swapped=swapped,
         )
 
     by_folder: dict[str, IndexSwaps] = {}
@@ -392,18 +386,18 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
     # Results arrive in any order, and the plan must not depend on that order.
     of_swaps = dict(context.engine.map(inspect_with_swaps, [item_of(each, (each[3],)) for each in work]))
     for number, index_swap in enumerate(work):
-        result, (analysis, segment, swap, suffix) = of_swaps[number], index_swap
+        (scanned, inspected), (analysis, segment, swap, suffix) = of_swaps[number], index_swap
         is_missing = not any(file.name == swap.file.name.removesuffix(SWAP) for file in segment.files())
-        reason = _why_index_swap_stays(result, swap.file.name, suffix, is_missing=is_missing)
+        reason = _why_index_swap_stays(scanned, inspected, swap.file.name, suffix, is_missing=is_missing)
         note(analysis, (swap.file,) if is_missing and not reason else (), reason)
-        if not is_missing and not reason and not _has_problem(result.inspect, suffix):
+        if not is_missing and not reason and not _has_problem(inspected, suffix):
             right_beside_another.append(index_swap)
     # A start from 3.0 on renames a correct swap over the present index; the fix does the same if that index is wrong.
     items = [item_of(each, ()) for each in right_beside_another]
     of_indexes = dict(context.engine.map(inspect_with_swaps, items))
     for number, (analysis, _, swap, suffix) in enumerate(right_beside_another):
-        result = of_indexes[number]
-        if not isinstance(result.inspect, Failed) and _has_problem(result.inspect, suffix):
+        _, inspected = of_indexes[number]
+        if not isinstance(inspected, Failed) and _has_problem(inspected, suffix):
             note(analysis, (swap.file,))
     return by_folder
 
@@ -412,9 +406,15 @@ def _has_problem(inspected: InspectResult | Failed, suffix: str) -> bool:
     return isinstance(inspected, Failed) or any(of == suffix for of, _, _, _ in inspected.problems)
 
 
-def _why_index_swap_stays(result: InspectSwapResult, name: str, suffix: str, *, is_missing: bool) -> str:
+def _why_index_swap_stays(
+    scanned: ScanResult | Failed,
+    inspected: InspectResult | Failed,
+    name: str,
+    suffix: str,
+    *,
+    is_missing: bool,
+) -> str:
     """Return why an index swap without a ``.log.swap`` is neither renamed nor removed, or empty."""
-    scanned, inspected = result.scan, result.inspect
     later = "a broker of 3.0 or later renames it at its start: start one, or move it out of the folder"
     if isinstance(scanned, Failed) or isinstance(inspected, Failed) or not scanned.summary.is_whole:
         return f"{name}: the log of its segment is damaged, so nothing proves the index; {later}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from krepair.engine.items import Failed
+from krepair.engine.items import Failed, LogsItem
 from krepair.errors import KrepairError
 from krepair.fixes.files import not_as_planned
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
@@ -40,7 +40,7 @@ class InTurn(NamedTuple):
     read: Callable[[Work, Sequence[Any]], Iterable[tuple[int, Any]]]
 
 
-Reader = Callable[[Any], Any] | InTurn
+Reader = Callable[..., Any] | InTurn
 """Function that the engine maps over the items, or ``InTurn`` for several functions in turn."""
 Says = Callable[[Sequence[Any]], Iterable[str | Wrong]]
 """Function that gets the results in the order of the items, and yields the problems that they show.
@@ -180,15 +180,14 @@ def verify_transaction_indexes(
     Raises:
         OSError: a file cannot be looked at.
     """
-    from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn
+    from krepair.rewrite.indexes.transactions import TxnResult, inspect_txn
 
     if not made:
         return
     changes = {int(name.partition(".")[0]): change for name, change in made.items()}
-    item = TxnItem(
+    item = LogsItem(
         place=work.place(staging),
         segments=tuple(sized for sized in staging.listed.log_sizes if since <= sized[0] <= max(changes)),
-        present=(),
     )
 
     def says(results: Sequence[TxnResult | Failed]) -> Iterator[Wrong]:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from krepair.commit.folder import PartitionFolder
-from krepair.engine.items import Failed, Place
+from krepair.engine.items import Failed, LogsItem, Place
 from krepair.formats.filenames import (
     INDEX,
     TIME_INDEX,
@@ -76,10 +76,10 @@ def _untrue_transactions(
 ) -> str:
     if not bases:
         return ""
-    from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
+    from krepair.rewrite.indexes.transactions import inspect_txn
 
     upto = tuple(sorted((base, size) for base, size in sizes.items() if base <= max(bases)))
-    result = inspect_txn(TxnItem(place=place, segments=upto, present=tuple(base for base, _ in upto)))
+    result = inspect_txn(LogsItem(place=place, segments=upto))
     if isinstance(result, Failed):
         return result.why
     if 0 <= result.damaged <= max(bases):

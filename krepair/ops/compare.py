@@ -41,10 +41,11 @@ from krepair.options import Options
 from krepair.replicas.contents import GroupWork, Unread, contents_of
 from krepair.replicas.facts import FactsLog
 from krepair.replicas.items import ReplicaItem
-from krepair.replicas.records import FindItem, FoundKey
+from krepair.replicas.records import FoundKey
 from krepair.report import Report
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.judge import ReplicaGroup, groups_of, verdict_of
+from krepair.rules.replicas.replica import Replica
 from krepair.start.log_dirs_given import check_named
 
 _AT_ONCE: Final = 64
@@ -355,22 +356,22 @@ class Comparison:
             return verdict
         hashes = tuple(sorted((int(key[:16], 16), int(key[16:], 16)) for key in wanted))
         sources = [
-            replica
-            for replica in replicas
-            if isinstance(replica.source, ReplicaItem) and not replica.replica.failure
+            (read.source, read.replica)
+            for read in replicas
+            if isinstance(read.source, ReplicaItem) and not read.replica.failure
         ]
-        items = [find_item(replica, hashes) for replica in sources]
+        items = [(source, hashes, served_offsets(replica)) for source, replica in sources]
         served: dict[str, dict[int, FoundKey]] = {key: {} for key in wanted}
-        read = set()
+        done = set()
         for index, result in self._engine.map(find_keys, items):
             if isinstance(result, Failed):
                 continue  # only the hashes of this broker are known then, as with a facts file
-            read.add(index)
+            done.add(index)
             for found_key in result:
                 key = f"{found_key.first:016x}{found_key.second:016x}"
-                served[key][sources[index].replica.broker] = found_key
+                served[key][sources[index][1].broker] = found_key
         table = DECODER_OF.get(verdict.topic)
-        brokers = [replica.replica.broker for index, replica in enumerate(sources) if index in read]
+        brokers = [replica.broker for index, (_, replica) in enumerate(sources) if index in done]
         return replace(
             verdict,
             disagreements=tuple(
@@ -421,16 +422,9 @@ def _mark_unreadable(partitions: Sequence[_Replicas], unread: Sequence[Unread]) 
                 replicas[place] = read._replace(replica=failed)
 
 
-def find_item(read: ReadReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem:
-    """Return the task that finds keys in a replica of a directory."""
-    assert isinstance(read.source, ReplicaItem)
-    replica = read.replica
-    return FindItem(
-        replica=read.source,
-        hashes=hashes,
-        log_start=replica.state.log_start,
-        last_stable_offset=last_stable_offset(replica.transactions, replica.end),
-    )
+def served_offsets(replica: Replica) -> range:
+    """Return the offsets that a replica serves to ``read_committed`` readers."""
+    return range(replica.state.log_start, last_stable_offset(replica.transactions, replica.end))
 
 
 def _source(replicas: Sequence[ReadReplica], group: ReplicaGroup) -> Iterator[ReplicaItem | FactsLog | None]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from operator import itemgetter
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, TypeVarTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,16 +14,16 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.engine import Engine
-from krepair.engine.items import Failed, WorkItem
+from krepair.engine.items import Failed
 from krepair.engine.progress import Progress
 from krepair.errors import ExitCode, UnreadableError
 from krepair.fixes.checkpoints import log_ends
-from krepair.fixes.context import place_of
+from krepair.fixes.context import log_of
 from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.look.coordinators.groups import Group, GroupsItem, Member, OffsetCommit
+from krepair.look.coordinators.groups import Group, Member, OffsetCommit
 from krepair.look.coordinators.walk import DamagedPart
 from krepair.next_command import NOTHING, Next
 from krepair.options import Options
@@ -100,8 +100,9 @@ def groups(log_dir: str, options: Options, progress: Progress | None = None) -> 
     view = read_log_dir(log_dir)
     check_named([view], options)
     chosen = partitions_of(view, OFFSETS_TOPIC, options.wants)
-    items = [_item(view, partition, options.group) for partition in chosen]
-    read = sum(item.bytes_to_read for item in items)
+    starts = view.log_start.offsets
+    items = [(log_of(view, partition), starts.get(partition.key, 0), options.group) for partition in chosen]
+    read = sum(log.bytes_to_read for log, *_ in items)
     with closing(choose_engine(options.engine, options.master, {WorkKind.RECORDS: read}, progress)) as engine:
         results = read_partitions(engine, read_groups, items, "groups")
         all_groups = [group for result in results for group in result.groups]
@@ -125,15 +126,6 @@ def groups(log_dir: str, options: Options, progress: Progress | None = None) -> 
         bytes_read=read,
         engine=engine.why,
         next_command=_next_command(view.path, findings, bool(damaged)),
-    )
-
-
-def _item(view: LogDir, partition: Partition, wanted: tuple[str, ...]) -> GroupsItem:
-    return GroupsItem(
-        place=place_of(view, partition),
-        segments=partition.log_sizes,
-        log_start=view.log_start.offsets.get(partition.key, 0),
-        groups=wanted,
     )
 
 
@@ -247,7 +239,7 @@ class PartitionResult(Protocol):
         """Damaged parts that were skipped."""
 
 
-Item = TypeVar("Item", bound=WorkItem)
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result", bound=PartitionResult)
 
 
@@ -270,8 +262,8 @@ def partitions_of(view: LogDir, topic: str, wants: Callable[[str, int], bool]) -
 
 def read_partitions(
     engine: Engine,
-    function: Callable[[Item], Result | Failed],
-    items: Sequence[Item],
+    function: Callable[[*Arguments], Result | Failed],
+    items: Sequence[tuple[*Arguments]],
     noun: str,
 ) -> list[Result]:
     """Map a function over partitions; return its results in the order of the items.
@@ -279,7 +271,7 @@ def read_partitions(
     Args:
         engine: engine that runs the function.
         function: function of ``look.coordinators``.
-        items: one item for each partition.
+        items: arguments of the function for each partition.
         noun: noun for the message if a log cannot be read, such as ``groups``.
 
     Raises:

@@ -33,7 +33,7 @@ from krepair.engine.progress import Progress
 from krepair.errors import AS_A_READER, ExitCode, KrepairError, RefusedError, StalePlanError, UsageError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.checkpoints import log_ends
-from krepair.fixes.context import place_of
+from krepair.fixes.context import log_of, place_of
 from krepair.fixes.fix import named_or_all
 from krepair.fixes.logs import next_base_of
 from krepair.fixes.missing_tails import missing_tails
@@ -54,7 +54,7 @@ from krepair.rules.missing_tails import RULE, MissingTail
 from krepair.start.log_dirs_given import check_named
 
 if TYPE_CHECKING:
-    from krepair.rewrite.indexes.transactions import TxnItem, TxnResult
+    from krepair.rewrite.indexes.transactions import TxnResult
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +193,7 @@ def verify_log_dirs(
         for index, result in engine.map(verify_segment, items):
             owners[index].take(items[index], result)
         items_by_partition = [
-            ((part, partition), _replay_item(part.view, partition))
+            ((part, partition), log_of(part.view, partition))
             for part in parts
             for partition in part.with_aborts()
         ]
@@ -356,13 +356,6 @@ def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> l
         )
         for segment in partition.segments
     ]
-
-
-def _replay_item(view: LogDir, partition: Partition) -> TxnItem:
-    from krepair.rewrite.indexes.transactions import TxnItem
-
-    present = tuple(segment.base_offset for segment in partition.segments if segment.txn_index)
-    return TxnItem(place=place_of(view, partition), segments=partition.log_sizes, present=present)
 
 
 def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) -> VerifyReport:

@@ -48,23 +48,13 @@ class MissingMarkersItem(Struct, frozen=True, kw_only=True):
         return 2 * sum(size for *_, size in self.logs)
 
 
-class NeededItem(LogsItem, frozen=True, kw_only=True):
-    """Arguments of the task that searches another replica's log for batches of transactions whose marker was removed.
-
-    Attributes:
-        gone: removed markers, with the columns ``_PRODUCER``, ``_BEFORE``, ``_MARKER``; ascending by the last.
-    """
-
-    gone: SpilledRows
-
-
 # -- markers
 
 
 @shown_as("prove")
 @with_log_dir
 def find_missing_markers(item: MissingMarkersItem, tree: Tree) -> SpilledRows | Failed:
-    """Find the markers of the original logs that the new logs lack; the rows are those of ``NeededItem.gone``."""
+    """Find the markers of the original logs that the new logs lack; the rows are those of ``find_needed``."""
     try:
         return spilled(_missing_markers(item, tree), item.scratch, "gone")
     except NotWholeError as damage:
@@ -116,10 +106,15 @@ def _markers(headers: Any) -> Int64s:
 
 @shown_as("prove")
 @with_log_dir
-def find_needed(item: NeededItem, tree: Tree) -> Failed | None:
-    """Search for a batch of a transaction whose marker was removed; return a failure that names the first one."""
+def find_needed(item: LogsItem, tree: Tree, gone: SpilledRows) -> Failed | None:
+    """Search for a batch of a transaction whose marker was removed; return a failure that names the first one.
+
+    Args:
+        item: log of another replica.
+        gone: removed markers, with the columns ``_PRODUCER``, ``_BEFORE``, ``_MARKER``; ascending by the last.
+    """
     try:
-        for intervals in _intervals(item.gone):
+        for intervals in _intervals(gone):
             for path, size in item.logs:
                 for headers in headers_of(path, size, tree):
                     data = headers[
@@ -139,7 +134,7 @@ class _Intervals:
     """Transactions whose markers are gone, each between two markers of its producer.
 
     Args:
-        rows: int64[N, 3], as in ``NeededItem``.
+        rows: int64[N, 3], as in ``find_needed``.
     """
 
     def __init__(self, rows: Int64s) -> None:

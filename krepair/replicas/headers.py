@@ -339,22 +339,19 @@ _NO_RUNS: Final = np.empty((0, RUN_COLUMNS), np.int64)
 _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
-class MarkersItem(LogsItem, frozen=True, kw_only=True):
-    """Arguments of the task that finds the markers of a log that other replicas need. Log sizes count valid batches.
-
-    Attributes:
-        runs: runs of each other replica, see ``ReplicaHeaders``.
-    """
-
-    runs: tuple[tuple[SpilledRows, ...], ...]
-
-
 @shown_as("markers")
 @with_log_dir
-def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
-    """Find the markers to keep: for each run of data on another replica, the markers in the run and the next one."""
+def find_markers_to_keep(
+    item: LogsItem, tree: Tree, runs: tuple[tuple[SpilledRows, ...], ...]
+) -> Int64s | Failed:
+    """Find the markers to keep: for each run of data on another replica, the markers in the run and the next one.
+
+    Args:
+        item: log whose markers are examined; sizes count valid batches.
+        runs: runs of each other replica, see ``ReplicaHeaders``.
+    """
     kept = [_NO_OFFSETS]
-    waiting = _UnendedRuns(item.runs)
+    waiting = _UnendedRuns(runs)
     try:
         for path, size in item.logs:
             for headers in headers_of(path, size, tree):
@@ -377,7 +374,7 @@ class _UnendedRuns:
     """Runs of other replicas that no marker has ended yet, while the log is read in offset order.
 
     Args:
-        runs: runs of each other replica, see ``MarkersItem``.
+        runs: runs of each other replica, see ``ReplicaHeaders``.
     """
 
     def __init__(self, runs: Sequence[Sequence[SpilledRows]]) -> None:

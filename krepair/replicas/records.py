@@ -6,7 +6,7 @@ larger than a window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from krepair.derive.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, fate
 from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.engine.engine import Engine
-from krepair.engine.items import FailureKind, Place
+from krepair.engine.items import FailureKind
 from krepair.engine.place import failure_text, open_log_dir, with_log_dir
 from krepair.engine.progress import shown_as
 from krepair.formats.arrays import Int64s, Uint8s, Uint64s
@@ -378,32 +378,6 @@ class RecordBytes:
 # -- search for certain keys: their bytes, and the record that this replica would serve as leader
 
 
-class FindItem(Struct, frozen=True, kw_only=True):
-    """Arguments of the task that finds keys in one replica.
-
-    Attributes:
-        replica: item of the replica, with its transactions and the secret of the hashes.
-        hashes: both halves of each key's hash; empty for all keys.
-        log_start: log start offset; records below it are not served.
-        last_stable_offset: last stable offset; records from it on are not served to ``read_committed`` readers.
-    """
-
-    replica: ReplicaItem
-    hashes: tuple[tuple[int, int], ...]
-    log_start: int
-    last_stable_offset: int
-
-    @property
-    def place(self) -> Place:
-        """Location of the replica."""
-        return self.replica.place
-
-    @property
-    def bytes_to_read(self) -> int:
-        """Size of the replica's logs in bytes."""
-        return self.replica.bytes_to_read
-
-
 class FoundKey(Struct, frozen=True, kw_only=True):
     """Key of a replica, and the record that it would serve.
 
@@ -428,16 +402,17 @@ class _Finder:
     """Collector of the last served record of each wanted key.
 
     Args:
-        item: replica and keys.
+        hashes: both halves of each wanted key's hash; empty for all keys.
+        served: offsets that the replica serves.
         fates: fates of the replica's transactions, see ``fates_of``.
 
     Attributes:
         found: last served record of each key so far, by the key's hash.
     """
 
-    def __init__(self, item: FindItem, fates: Int64s) -> None:
-        self._wanted: Uint64s = np.array([first for first, _ in item.hashes], np.uint64)
-        self._served = range(item.log_start, item.last_stable_offset)
+    def __init__(self, hashes: Iterable[tuple[int, int]], served: range, fates: Int64s) -> None:
+        self._wanted: Uint64s = np.array([first for first, _ in hashes], np.uint64)
+        self._served = served
         self._fates = fates
         self.found: dict[tuple[int, int], FoundKey] = {}
 
@@ -484,18 +459,25 @@ def _cut_bytes(data: bytes | None) -> bytes | None:
 
 @shown_as("keys")
 @with_log_dir
-def find_keys(item: FindItem, tree: Tree) -> tuple[FoundKey, ...]:
-    """Read the log once, and keep the last served record of each wanted key."""
-    replica = item.replica
+def find_keys(
+    replica: ReplicaItem, tree: Tree, hashes: tuple[tuple[int, int], ...], served: range
+) -> tuple[FoundKey, ...]:
+    """Read the log once, and keep the last served record of each wanted key.
+
+    Args:
+        replica: item of the replica, with its transactions and the secret of the hashes.
+        hashes: both halves of each key's hash; empty for all keys.
+        served: offsets that the replica serves to ``read_committed`` readers: log start to last stable offset.
+    """
     table: Int64s = np.frombuffer(replica.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS)
-    hashes = RecordHashes(np.frombuffer(replica.secret, np.uint64).copy())
-    finder = _Finder(item, fates_of(table))
+    records = RecordHashes(np.frombuffer(replica.secret, np.uint64).copy())
+    finder = _Finder(hashes, served, fates_of(table))
     for base, size in replica.segments:
         with opened_for_reading(f"{replica.place.stem(base)}.log", tree) as descriptor:
-            for part in LogRecords(read_into_from(descriptor), size, base, hashes.options).parts():
+            for part in LogRecords(read_into_from(descriptor), size, base, records.options).parts():
                 if isinstance(part, RecordsRead | LargeRecordRead):
-                    hashed = hashes.of(part)
+                    hashed = records.of(part)
                     if hashed is not None:
                         finder.take(part, hashed)
-    wanted = set(item.hashes)
+    wanted = set(hashes)
     return tuple(key for pair, key in finder.found.items() if not wanted or pair in wanted)

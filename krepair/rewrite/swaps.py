@@ -17,7 +17,7 @@ from krepair.checks.walk import walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.engine.items import Failed, LogItem, Place, VerifyResult
+from krepair.engine.items import Failed, LogItem, PartitionItem, VerifyResult
 from krepair.engine.place import open_log_dir, with_log_dir
 from krepair.engine.progress import shown_as
 from krepair.formats import txn_index
@@ -69,44 +69,6 @@ class SwapResult(Struct, frozen=True, kw_only=True):
     batches: int = 0
     missing: int = 0
     makes: tuple[NewFile, ...] = ()
-
-
-class StageSwapItem(Struct, frozen=True, kw_only=True):
-    """Arguments of the task that rebuilds the indexes of a swap and stages them.
-
-    Attributes:
-        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
-        stage: absolute path of the folder for the indexes.
-    """
-
-    place: Place
-    change: CompleteSwap
-    interval_bytes: int
-    stage: str
-
-    @property
-    def bytes_to_read(self) -> int:
-        """Size of the swap in bytes."""
-        return self.change.log_bytes
-
-
-class VerifySwapItem(Struct, frozen=True, kw_only=True):
-    """Arguments of the task that verifies a completed swap.
-
-    Attributes:
-        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
-        mtime_ns: modification time of the ``.log.swap`` when the plan was made.
-    """
-
-    place: Place
-    change: CompleteSwap
-    interval_bytes: int
-    mtime_ns: int
-
-    @property
-    def bytes_to_read(self) -> int:
-        """Size of the former swap in bytes."""
-        return self.change.log_bytes
 
 
 # -- reading for the plan
@@ -211,15 +173,22 @@ def new_files(made: RebuiltIndexes) -> tuple[NewFile, ...]:
 
 @shown_as("swaps")
 @with_log_dir
-def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
-    """Rebuild the indexes of a swap, compare them with the plan, stage them, and verify them with other code."""
-    change, path = item.change, f"{item.place.path}/{log_name(item.change.base_offset)}{SWAP}"
+def stage_swap(
+    item: PartitionItem, tree: Tree, change: CompleteSwap, interval_bytes: int, stage: str
+) -> Failed | None:
+    """Rebuild the indexes of a swap, compare them with the plan, stage them, and verify them with other code.
+
+    Args:
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
+        stage: absolute path of the folder for the indexes.
+    """
+    path = f"{item.place.path}/{log_name(change.base_offset)}{SWAP}"
     try:
         look = SwapItem(
             place=item.place,
             base_offset=change.base_offset,
             size=status_of(path, tree).st_size,
-            interval_bytes=item.interval_bytes,
+            interval_bytes=interval_bytes,
         )
     except OSError as error:
         return Failed("changed", f"{path}: {why(error)}")
@@ -230,10 +199,8 @@ def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
     try:
         # Verified before the segments that the swap replaces are removed: from 3.0 on no broker checks a swap
         # (KAFKA-12520).
-        _write(item, made, path, RealDisk(tree))
-        wrong = _audit(
-            path, f"{item.stage}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
-        )
+        _write(stage, made, path, RealDisk(tree))
+        wrong = _audit(path, f"{stage}/{offset_name(change.base_offset)}", change, interval_bytes, tree)
     except OSError as error:
         return Failed("disk", f"{error.filename or path}: {why(error)}")
     if wrong:
@@ -241,15 +208,15 @@ def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
     return None
 
 
-def _write(item: StageSwapItem, made: RebuiltIndexes, path: str, disk: RealDisk) -> None:
+def _write(stage: str, made: RebuiltIndexes, path: str, disk: RealDisk) -> None:
     like = read_attributes(path, disk.tree)
     for name, data in made.items():
-        staged = f"{item.stage}/{name}"
+        staged = f"{stage}/{name}"
         # The file may exist already: a task that is repeated finds the file of its first attempt.
         if disk.tree.is_there(staged):
             disk.unlink(staged)
         disk.create(staged, data, like=like)
-    disk.sync_dir(item.stage)
+    disk.sync_dir(stage)
 
 
 def _audit(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tree: Tree) -> str:
@@ -284,24 +251,30 @@ def _audit(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tree:
 
 @shown_as("verify")
 @with_log_dir
-def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifyResult | Failed:
-    """Verify a completed swap: its whole log, its indexes, and that the replaced files no longer exist."""
+def verify_swap(
+    item: PartitionItem, tree: Tree, change: CompleteSwap, interval_bytes: int, mtime_ns: int
+) -> VerifyResult | Failed:
+    """Verify a completed swap: its whole log, its indexes, and that the replaced files no longer exist.
+
+    Args:
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
+        mtime_ns: modification time of the ``.log.swap`` when the plan was made.
+    """
     try:
-        problem = _not_completed(item, tree)
+        problem = _not_completed(item.place.path, change, interval_bytes, mtime_ns, tree)
     except OSError as error:
         return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
     if problem:
         return Failed("verify", problem)
-    return VerifyResult(batches=item.change.batches, bytes=item.change.log_bytes)
+    return VerifyResult(batches=change.batches, bytes=change.log_bytes)
 
 
-def _not_completed(item: VerifySwapItem, tree: Tree) -> str:
-    change, path = item.change, item.place.path
+def _not_completed(path: str, change: CompleteSwap, interval_bytes: int, mtime_ns: int, tree: Tree) -> str:
     name = log_name(change.base_offset)
     log_status = tree.status(f"{path}/{name}")
     if log_status is None or (log_status.st_size, log_status.st_mtime_ns) != (
         change.log_bytes,
-        item.mtime_ns,
+        mtime_ns,
     ):
         return f"{name} is not the file of {change.log_bytes} bytes that was pending"
     for made in change.makes:
@@ -317,6 +290,4 @@ def _not_completed(item: VerifySwapItem, tree: Tree) -> str:
     )
     if remaining:
         return f"{remaining} is there, although the swap replaces it"
-    return _audit(
-        f"{path}/{name}", f"{path}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
-    )
+    return _audit(f"{path}/{name}", f"{path}/{offset_name(change.base_offset)}", change, interval_bytes, tree)

@@ -52,12 +52,6 @@ def read_contents(item: LogItem, tree: Tree) -> tuple[tuple[int, Damage], ...]:
         return tuple(islice(problems, MOST_PROBLEMS))
 
 
-class LargeRecordItem(LogItem, frozen=True, kw_only=True):
-    """Arguments of the task that searches one segment for a record larger than ``most`` bytes."""
-
-    most: int
-
-
 class LargeRecord(NamedTuple):
     """First batch with a record that is too large.
 
@@ -75,8 +69,8 @@ class LargeRecord(NamedTuple):
 
 @shown_as("content")
 @with_log_dir
-def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecord | None:
-    """Decompress the compressed v2 batches up to the first with a record that is too large, or up to damage."""
+def find_large_record(item: LogItem, tree: Tree, most: int) -> LargeRecord | None:
+    """Decompress the compressed v2 batches up to the first record of more than ``most`` bytes, or up to damage."""
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         read = read_exactly_from(descriptor)
         for batch in headers_of(read, item.size):
@@ -87,7 +81,7 @@ def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecord | None:
                 continue
             packed = read(batch.header.size_bytes - HEADER_SIZE, batch.position + HEADER_SIZE)
             largest = max(_sizes(codec, packed), default=0)
-            if largest > item.most:
+            if largest > most:
                 return LargeRecord(
                     position=batch.position,
                     first_offset=batch.header.base_offset,

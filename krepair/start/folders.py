@@ -7,13 +7,13 @@ A broker calls a folder stray because of its topic id, not its contents: the rec
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from krepair.checks.catalogue import Finding, StartEffect
 from krepair.checks.side_by_side import SideBySide
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed
-from krepair.fixes.context import place_of
+from krepair.fixes.context import log_of
 from krepair.fixes.epochs import read_epochs_file
 from krepair.formats.broker_version import Version, VersionNumber
 from krepair.formats.damage import Damage
@@ -22,9 +22,6 @@ from krepair.formats.partition_metadata import topic_id_text
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import FUTURE, read_metadata
-
-if TYPE_CHECKING:
-    from krepair.engine.items import LogsItem
 
 STRAY_SINCE: Final = (3, 6, 1)
 STRAY_WITHOUT_ID_SINCE: Final = (3, 7, 1)
@@ -177,7 +174,7 @@ def _compare_pairs(pairs: Sequence[_FolderPair], engine: Engine) -> list[str]:
     """Return the comparison of each pair of logs, in words."""
     if not pairs:
         return []
-    from krepair.start.same_batches import TwoLogsItem, compare_two_logs
+    from krepair.start.same_batches import compare_two_logs
 
     texts: dict[int, str] = {}
     to_read = []
@@ -187,10 +184,7 @@ def _compare_pairs(pairs: Sequence[_FolderPair], engine: Engine) -> list[str]:
             texts[number] = f"also {other.path}, which cannot be compared with it: {bad}"
         else:
             to_read.append(number)
-    items = [
-        TwoLogsItem(first=log_of(pairs[number][0], pairs[number][1]), second=log_of(*pairs[number][2:]))
-        for number in to_read
-    ]
+    items = [(log_of(*pairs[number][:2]), log_of(*pairs[number][2:])) for number in to_read]
     for index, result in engine.map(compare_two_logs, items):
         other = pairs[to_read[index]][3]
         if isinstance(result, Failed):
@@ -199,13 +193,6 @@ def _compare_pairs(pairs: Sequence[_FolderPair], engine: Engine) -> list[str]:
             ends = f"also {other.path}: the log here ends at {result.first_end}, there at {result.second_end}"
             texts[to_read[index]] = f"{ends}; {_damaged(result)}{comparison_text(result)}"
     return [texts[number] for number in range(len(pairs))]
-
-
-def log_of(view: LogDir, partition: Partition) -> LogsItem:
-    """Return the whole log of a partition as a task item."""
-    from krepair.engine.items import LogsItem
-
-    return LogsItem(place=place_of(view, partition), segments=partition.log_sizes)
 
 
 def _damaged(comparison: SideBySide) -> str:
@@ -272,11 +259,9 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     ]
     if not pairs:
         return texts
-    from krepair.start.same_batches import TwoLogsItem, compare_two_logs
+    from krepair.start.same_batches import compare_two_logs
 
-    items = [
-        TwoLogsItem(first=log_of(view, stray), second=log_of(view, partition)) for stray, partition in pairs
-    ]
+    items = [(log_of(view, stray), log_of(view, partition)) for stray, partition in pairs]
     for index, result in engine.map(compare_two_logs, items):
         stray, partition = pairs[index]
         both = f"{_holds_text(stray)}; {partition.folder} beside it: {_holds_text(partition)}"

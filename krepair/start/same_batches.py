@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec import Struct
-
 from krepair.checks.side_by_side import SideBySide, batches_of, side_by_side
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, LogsItem
@@ -16,33 +14,19 @@ from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 
 
-class TwoLogsItem(Struct, frozen=True, kw_only=True):
-    """Arguments of the task that compares two logs of one partition."""
-
-    first: LogsItem
-    second: LogsItem
-
-    @property
-    def bytes_to_read(self) -> int:
-        """Size of both logs in bytes."""
-        return self.first.bytes_to_read + self.second.bytes_to_read
-
-
 @shown_as("compare")
-def compare_two_logs(item: TwoLogsItem) -> SideBySide | Failed:
-    """Read two logs in windows, every CRC checked, up to the first damage of each."""
+def compare_two_logs(here: LogsItem, there: LogsItem) -> SideBySide | Failed:
+    """Read two logs of one partition in windows, every CRC checked, up to the first damage of each."""
     trees = []
-    for log in (item.first, item.second):
+    for log in (here, there):
         tree, problem = open_log_dir(log.place)
         if problem:
             return Failed("elsewhere", problem)
         trees.append(tree)
     try:
-        first, second = (
-            batches_of(_segments(log, tree))
-            for log, tree in zip((item.first, item.second), trees, strict=True)
+        return side_by_side(
+            *(batches_of(_segments(log, tree)) for log, tree in zip((here, there), trees, strict=True))
         )
-        return side_by_side(first, second)
     except OSError as error:
         return Failed("unreadable", f"{error.filename}: {why(error)}")
 

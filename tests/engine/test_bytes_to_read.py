@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from krepair.engine.engine import InlineEngine
-from krepair.engine.items import WorkItem
+from krepair.engine.items import arguments_of, bytes_to_read
 from krepair.engine.progress import Progress, shown_as
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
@@ -51,13 +51,13 @@ class Reads:
 
         return call
 
-    def _results(self, function: Callable[[Any], Any], items: list[WorkItem]) -> Iterator[tuple[int, Any]]:
+    def _results(self, function: Callable[..., Any], items: list[Any]) -> Iterator[tuple[int, Any]]:
         name = function.__name__
-        self.said[name] = self.said.get(name, 0) + sum(item.bytes_to_read for item in items)
+        self.said[name] = self.said.get(name, 0) + sum(map(bytes_to_read, items))
         for index, item in enumerate(items):
             self._task = name
             try:
-                result = function(item)
+                result = function(*arguments_of(item))
             finally:
                 self._task = ""
             yield index, result

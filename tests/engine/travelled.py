@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from krepair.engine.items import Failed
 
-Item = TypeVar("Item")
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 
-def travelled(function: Callable[[Item], Result], item: Item) -> Result:
+def travelled(function: Callable[[*Arguments], Result], *item: *Arguments) -> Result:
     """What comes back."""
-    there: tuple[Callable[[Any], Any], Any] = pickle.loads(pickle.dumps((function, item)))
-    result: Result = pickle.loads(pickle.dumps(there[0](there[1])))
+    there: tuple[Callable[..., Any], Any] = pickle.loads(pickle.dumps((function, item)))
+    result: Result = pickle.loads(pickle.dumps(there[0](*there[1])))
     return result
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from krepair.engine.items import Failed
+from krepair.engine.items import Failed, LogItem
 from krepair.errors import ExitCode
 from krepair.fixes.context import place_of
 from krepair.logdir.view import read_log_dir
-from krepair.scan.contents import LargeRecordItem, find_large_record
+from krepair.scan.contents import find_large_record
 from tests import builders
 from tests.calls import fail_to_open
 from tests.corpus.bases import BASES, EPOCHS
@@ -148,15 +148,14 @@ def test_log_that_has_become_shorter_since_it_was_listed_is_a_reading_that_faile
     made = BASES["large"].write(memory_dir / "logs", "t")
     view = read_log_dir(str(made.log_dir))
     log = made.file(made.bases[0], ".log")
-    item = LargeRecordItem(
+    item = LogItem(
         place=place_of(view, view.partitions[0]),
         base_offset=made.bases[0],
         size=log.stat().st_size,
-        most=1 << 30,
     )
-    assert find_large_record(item) is None
+    assert find_large_record(item, 1 << 30) is None
     os.truncate(log, 30)
-    failed = find_large_record(item)
+    failed = find_large_record(item, 1 << 30)
     assert isinstance(failed, Failed)
     assert failed.why.startswith(f"t-0/{log.name}: it has become shorter")
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from krepair.engine.items import LogsItem
 from krepair.formats import group_metadata, message_set
 from krepair.look.coordinators import commits
-from krepair.look.coordinators.groups import Group, GroupsItem, GroupsResult, read_groups
+from krepair.look.coordinators.groups import Group, GroupsResult, read_groups
 from krepair.ops.groups import subscription_findings
 from tests import builders, encoders
 from tests.codecs import packed
@@ -34,9 +35,7 @@ def written(
         (folder / f"{base:020d}.log").write_bytes(data)
     place = place_of(folder)
     sizes = tuple((base, len(data)) for base, data in segments)
-    result = travelled(
-        read_groups, GroupsItem(place=place, segments=sizes, log_start=log_start, groups=wanted)
-    )
+    result = travelled(read_groups, LogsItem(place=place, segments=sizes), log_start, wanted)
     assert isinstance(result, GroupsResult)
     return result
 

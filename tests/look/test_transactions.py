@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krepair.look.coordinators.transactions import TransactionsItem, TransactionsResult, read_transactions
+from krepair.engine.items import LogsItem
+from krepair.look.coordinators.transactions import TransactionsResult, read_transactions
 from tests import builders
 from tests.codecs import packed
 from tests.engine.travelled import travelled
@@ -32,14 +33,8 @@ def read(
     for base, data in logs:
         (folder / f"{base:020d}.log").write_bytes(data)
     place = place_of(folder)
-    item = TransactionsItem(
-        place=place,
-        segments=tuple((base, len(data)) for base, data in logs),
-        log_start=log_start,
-        high_watermark=high_watermark,
-        now_ms=now_ms,
-    )
-    result = travelled(read_transactions, item)
+    item = LogsItem(place=place, segments=tuple((base, len(data)) for base, data in logs))
+    result = travelled(read_transactions, item, log_start, high_watermark, now_ms)
     assert isinstance(result, TransactionsResult)
     return result
 

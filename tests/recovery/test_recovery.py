@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from krepair.engine.items import Failed
+from krepair.engine.items import Failed, LogsItem
 from krepair.formats import producer_snapshot
 from krepair.plan.review import review
 from krepair.rewrite.indexes import transactions
-from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn
+from krepair.rewrite.indexes.transactions import TxnResult, inspect_txn
 from tests.builders import LogDir, abort, data
 from tests.commit.txfixture import INTERVAL_BYTES, SETTINGS, TIME_MS
 from tests.lab.judge import Judge
@@ -57,7 +57,7 @@ def test_transaction_indexes_of_the_range_are_made_and_read_again_without_the_lo
         file.write_bytes(b"")
     read: list[tuple[int, ...]] = []
 
-    def noting(item: TxnItem) -> TxnResult | Failed:
+    def noting(item: LogsItem) -> TxnResult | Failed:
         read.append(tuple(base for base, _ in item.segments))
         return inspect_txn(item)
 

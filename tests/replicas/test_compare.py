@@ -20,7 +20,7 @@ from krepair.formats import txn_index
 from krepair.formats.facts_file import FactsReader
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.config import load_settings
-from krepair.ops.compare import CompareReport, Comparison, compare, find_item, open_brokers
+from krepair.ops.compare import CompareReport, Comparison, compare, open_brokers, served_offsets
 from krepair.ops.facts import facts
 from krepair.options import EngineName, Options
 from krepair.replicas import contents
@@ -102,7 +102,7 @@ def test_what_each_would_serve_is_what_a_real_broker_served(name: str, tmp_path:
         assert (told["start"], told["hw"], told["lso"]) == (one.log.state.log_start, one.replica.end, stable)
         mine = {
             _text(found.key): _shortened(found.value, found.value_size)
-            for found in find_keys(find_item(one, ()))
+            for found in find_keys(one.source, (), served_offsets(one.replica))
             if found.value is not None
         }
         assert mine == {key: value for key, value in table.items() if value is not None}

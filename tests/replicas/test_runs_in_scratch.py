@@ -11,11 +11,11 @@ import pytest
 
 from krepair.durable import scratch
 from krepair.engine.engine import InlineEngine
-from krepair.engine.items import Failed, Place
+from krepair.engine.items import Failed, LogsItem, Place
 from krepair.formats.arrays import Int64s
 from krepair.replicas import headers as reading
 from krepair.replicas import items
-from krepair.replicas.headers import MarkersItem, find_markers_to_keep, read_headers_of_all
+from krepair.replicas.headers import find_markers_to_keep, read_headers_of_all
 from krepair.replicas.items import ReplicaItem
 from krepair.rules.replicas.replica import ReplicaHeaders
 from tests.builders import Batch, LogDir, abort, commit, data, emptied
@@ -60,7 +60,7 @@ def kept(root: Path, seed: int, scratch: str) -> tuple[list[ReplicaHeaders], Int
     ]
     engine = InlineEngine("")
     headers = [found for _, found in sorted(read_headers_of_all(engine, asked), key=lambda one: one[0])]
-    item = MarkersItem(place=mine, segments=segments, runs=tuple(one.runs for one in headers))
+    item = LogsItem(place=mine, segments=segments), tuple(one.runs for one in headers)
     [(_, found)] = engine.map(find_markers_to_keep, [item])
     assert not isinstance(found, Failed), found
     return headers, found

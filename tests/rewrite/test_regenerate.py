@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from krepair.engine.items import LogsItem
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
-from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn, replayed
+from krepair.rewrite.indexes.transactions import TxnResult, inspect_txn, replayed
 from krepair.scan.segment_files import rebuild_offset_and_time
 from tests import builders
 from tests.builders import Batch
@@ -30,8 +31,7 @@ def looked_at(folder: Path) -> TxnResult:
     sizes = sizes_of(folder)
     bases = tuple(base for base, _ in sizes)
     place = place_of(folder)
-    present = tuple(base for base in bases if (folder / f"{base:020d}.txnindex").exists())
-    result = inspect_txn(TxnItem(place=place, segments=tuple(sizes), present=present, make=bases))
+    result = inspect_txn(LogsItem(place=place, segments=tuple(sizes)), bases)
     assert isinstance(result, TxnResult)
     return result
 

@@ -12,8 +12,6 @@ from krepair.engine.items import Place, ScanItem
 from krepair.rewrite.indexes.segment import (
     Depth,
     InspectItem,
-    InspectSwapItem,
-    InspectSwapResult,
     inspect,
     inspect_with_swaps,
 )
@@ -63,45 +61,41 @@ def test_one_reading_tells_what_two_tell_whatever_the_log_and_its_indexes(
             made = index_of(kind, data, entry)
             if made is not None:
                 stem.with_suffix(suffix).write_bytes(made)
-        item = InspectSwapItem(
-            scan=ScanItem(place=place, base_offset=0, size=len(log), now_ms=NOW_MS, high_watermark=2**63 - 1),
-            inspect=InspectItem(
-                place=place,
-                base_offset=0,
-                log_bytes=len(log),
-                interval_bytes=INTERVAL,
-                active=active,
-                clean=clean,
-                depth=depth,
-            ),
+        to_scan = ScanItem(place=place, base_offset=0, size=len(log), now_ms=NOW_MS, high_watermark=2**63 - 1)
+        to_inspect = InspectItem(
+            place=place,
+            base_offset=0,
+            log_bytes=len(log),
+            interval_bytes=INTERVAL,
+            active=active,
+            clean=clean,
+            depth=depth,
         )
-        apart = InspectSwapResult(scan=scan(item.scan), inspect=inspect(item.inspect))
-        assert inspect_with_swaps(item) == apart, (index, time_index, active, clean)
+        apart = scan(to_scan), inspect(to_inspect)
+        assert inspect_with_swaps(to_scan, to_inspect) == apart, (index, time_index, active, clean)
 
 
 def test_what_cannot_be_read_is_told_of_scan_and_indexes(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     folder.mkdir()
     place = place_of(tmp_path / "t-0")
-    item = InspectSwapItem(
-        scan=ScanItem(place=place, base_offset=0, size=100, now_ms=NOW_MS, high_watermark=0),
-        inspect=InspectItem(
+    item = (
+        ScanItem(place=place, base_offset=0, size=100, now_ms=NOW_MS, high_watermark=0),
+        InspectItem(
             place=place, base_offset=0, log_bytes=100, interval_bytes=INTERVAL, active=False, depth="check"
         ),
     )
-    found = inspect_with_swaps(item)
-    assert (failure_of(found.scan), failure_of(found.inspect)) == ("unreadable", "unreadable")
+    assert [failure_of(result) for result in inspect_with_swaps(*item)] == ["unreadable", "unreadable"]
     (folder / f"{0:020d}.log").mkdir()
-    assert failure_of(inspect_with_swaps(item).inspect) == "unreadable"
+    assert failure_of(inspect_with_swaps(*item)[1]) == "unreadable"
 
 
 def test_a_partition_of_another_host_is_read_by_neither(tmp_path: Path) -> None:
     place = Place(host="elsewhere", log_dir=str(tmp_path), log_dir_inode=1, folder="t-0")
-    item = InspectSwapItem(
-        scan=ScanItem(place=place, base_offset=0, size=0, now_ms=NOW_MS, high_watermark=0),
-        inspect=InspectItem(
+    results = inspect_with_swaps(
+        ScanItem(place=place, base_offset=0, size=0, now_ms=NOW_MS, high_watermark=0),
+        InspectItem(
             place=place, base_offset=0, log_bytes=0, interval_bytes=INTERVAL, active=False, depth="check"
         ),
     )
-    found = inspect_with_swaps(item)
-    assert (failure_of(found.scan), failure_of(found.inspect)) == ("elsewhere", "elsewhere")
+    assert [failure_of(result) for result in results] == ["elsewhere", "elsewhere"]

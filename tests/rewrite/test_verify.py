@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
-from krepair.engine.items import Failed, FinishItem, FinishResult, VerifyItem, VerifyResult
+from krepair.engine.items import Failed, FinishItem, FinishResult, PartitionItem, VerifyItem, VerifyResult
 from krepair.formats import batch_v2
 from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.rewrite.segments.verify import (
-    OriginalsItem,
     compare_originals,
     compare_with_sources,
     verify_group,
@@ -387,10 +386,11 @@ def test_nothing_is_compared_in_another_directory_of_the_same_name(tmp_path: Pat
     folder.parent.mkdir()
     write(keep, 100, FIRST)
     write(folder, BASE, FIRST)
-    item = OriginalsItem(place=place_of(folder), change=change(sources=(source(100, []),)), keep=str(keep))
-    assert compare_originals(item) is None
+    item = PartitionItem(place=place_of(folder), bytes_to_read=0)
+    arguments = change(sources=(source(100, []),)), str(keep)
+    assert compare_originals(item, *arguments) is None
     other = replace(item, place=replace(item.place, log_dir_inode=1))
-    assert "is not the same directory" in str(compare_originals(other))
+    assert "is not the same directory" in str(compare_originals(other, *arguments))
 
 
 def large(offset: int, size: int) -> Batch:

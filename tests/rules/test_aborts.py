@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.engine.engine import InlineEngine
+from krepair.engine.items import bytes_to_read
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.options import EngineName, Options
@@ -101,7 +102,7 @@ def test_markers_are_read_once_where_nothing_was_aborted(
     run = InlineEngine.map
 
     def counted(self: InlineEngine, function: Any, items: Any) -> Any:
-        read[function.__name__] = read.get(function.__name__, 0) + sum(item.bytes_to_read for item in items)
+        read[function.__name__] = read.get(function.__name__, 0) + sum(map(bytes_to_read, items))
         return run(self, function, items)
 
     monkeypatch.setattr(InlineEngine, "map", counted)

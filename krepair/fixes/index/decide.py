@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
-from krepair.engine.items import Failed
+from krepair.engine.items import Failed, LogsItem
 from krepair.fixes.analysis import INDEXES_RESULT, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import replaced
@@ -122,25 +122,22 @@ def read_logs_and_indexes(
     trim_active: bool = False,
 ) -> None:
     """Scan every segment and examine its indexes in the same reading, because a log may be larger than memory."""
-    from krepair.rewrite.indexes.segment import InspectSwapItem, inspect_with_swaps
+    from krepair.rewrite.indexes.segment import inspect_with_swaps
 
     readable = [analysis for analysis in analyses if not analysis.partition.unreadable]
     work = [(analysis, segment) for analysis in readable for segment in analysis.partition.segments]
     items = (
         (
             job,
-            InspectSwapItem(
-                scan=scan_item(context, *job),
-                inspect=_inspect_item(context, *job, depth, trim_active=trim_active),
-            ),
+            (scan_item(context, *job), _inspect_item(context, *job, depth, trim_active=trim_active)),
         )
         for job in work
     )
     scanned = Scanned()
     by_folder: dict[str, dict[int, InspectResult | Failed]] = {}
-    for (analysis, segment), result in context.engine.each(inspect_with_swaps, items):
-        scanned.take(analysis, segment, result.scan)
-        by_folder.setdefault(analysis.partition.folder, {})[segment.base_offset] = result.inspect
+    for (analysis, segment), (scan_result, result) in context.engine.each(inspect_with_swaps, items):
+        scanned.take(analysis, segment, scan_result)
+        by_folder.setdefault(analysis.partition.folder, {})[segment.base_offset] = result
     scanned.put_into(readable)
     for analysis in readable:
         analysis.put(INDEXES_RESULT, by_folder.get(analysis.partition.folder, {}))
@@ -155,16 +152,15 @@ def inspect_transaction_indexes(
     contradicted the indexes, if a compacted partition has entries, or if a segment has no ``.index``. ``check``
     compares if entries exist or aborts are possible. ``regenerate`` always compares.
     """
-    from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
+    from krepair.rewrite.indexes.transactions import inspect_txn
 
     items = []
     for analysis in analyses:
         judged = _segments_to_judge(context, analysis)
         if judged and _replay_pays(context, analysis, depth):
-            item = TxnItem(
+            item = LogsItem(
                 place=place_of(context.view, analysis.partition),
                 segments=tuple((segment.base_offset, segment.log.size) for segment in judged),
-                present=tuple(segment.base_offset for segment in judged if segment.txn_index),
             )
             items.append((analysis, item))
     results = list(context.engine.each(inspect_txn, items))

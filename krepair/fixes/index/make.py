@@ -13,7 +13,7 @@ from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.plan.model import Change, ReplaceFile
 
 if TYPE_CHECKING:
-    from krepair.rewrite.indexes.segment import RepairItem, RepairItems, RepairResults
+    from krepair.rewrite.indexes.segment import RepairItem, RepairResults
 
 _REPLAYED = -1
 """Value in place of a base offset for transaction indexes, all of which one replay of the partition builds."""
@@ -34,7 +34,7 @@ def stage_indexes(
     """
     from krepair.rewrite.indexes.segment import repair_indexes
 
-    jobs: list[tuple[Staging, RepairItems]] = []
+    jobs: list[tuple[Staging, tuple[RepairItem, ...]]] = []
     for staging in stagings:
         with staging.taking_problems():
             staging.folder.make_private_folders()
@@ -56,7 +56,7 @@ def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading
     from krepair.rewrite.indexes.segment import verify_repaired
 
     for together in served_together(mend_items(work, staging, staging.folder.path)):
-        changes = [item.change for item in together.items]
+        changes = [item.change for item in together]
 
         def says(results: Sequence[RepairResults], changes: list[ReplaceFile] = changes) -> Iterator[Wrong]:
             for change, failed in zip(changes, results[0].results, strict=True):
@@ -76,15 +76,13 @@ def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
     }
 
 
-def served_together(items: Sequence[RepairItem]) -> list[RepairItems]:
+def served_together(items: Sequence[RepairItem]) -> list[tuple[RepairItem, ...]]:
     """Group the files of a partition, so that one reading of a log rebuilds all files of a group."""
-    from krepair.rewrite.indexes.segment import RepairItems
-
     groups: dict[int, list[RepairItem]] = {}
     for item in items:
         replays = item.change.name.endswith(".txnindex")
         groups.setdefault(_REPLAYED if replays else item.base_offset, []).append(item)
-    return [RepairItems(items=tuple(group)) for group in groups.values()]
+    return list(map(tuple, groups.values()))
 
 
 def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0) -> list[RepairItem]:

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.engine.items import Failed
+from krepair.engine.items import Failed, LogsItem
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, log_end_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.evidence import OTHERS, OtherReplicas, evidence_of, why_forked
@@ -138,10 +138,10 @@ def check_transaction_indexes(context: Context, analyses: Sequence[PartitionAnal
     carrying = [(analysis, logs) for analysis in analyses if (logs := _replayed(context, analysis))]
     if not carrying:
         return
-    from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
+    from krepair.rewrite.indexes.transactions import inspect_txn
 
     items = (
-        (analysis, TxnItem(place=place_of(context.view, analysis.partition), segments=logs, present=()))
+        (analysis, LogsItem(place=place_of(context.view, analysis.partition), segments=logs))
         for analysis, logs in carrying
     )
     for analysis, result in context.engine.each(inspect_txn, items):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from krepair.commit.begin import StagedGroup, check_fresh
 from krepair.commit.folder import PartitionFolder
 from krepair.durable.attributes import read_attributes
-from krepair.engine.items import Failed, FinishItem, LogsItem, Place, ScanResult, StageItem
+from krepair.engine.items import Failed, FinishItem, LogsItem, PartitionItem, Place, ScanResult, StageItem
 from krepair.errors import StalePlanError, UnreadableError
 from krepair.fixes.evidence import (
     NotKnownError,
@@ -340,14 +340,15 @@ def verify_groups(work: Work, staging: Staging) -> Iterator[SecondReading]:
 
     After a purge no backups exist.
     """
-    from krepair.rewrite.segments.verify import OriginalsItem, compare_originals
+    from krepair.rewrite.segments.verify import compare_originals
 
     yield from verify_finished_groups(work, staging)
     if work.originals and staging.keep:
         for group in groups_of(staging):
             if log_name(group.base_offset) not in staging.freed:
-                item = OriginalsItem(place=work.place(staging), change=group, keep=staging.keep)
-                yield SecondReading(group, ORIGINALS, compare_originals, (item,))
+                size = sum(source.log_bytes for source in group.sources) + group.log_bytes
+                item = PartitionItem(place=work.place(staging), bytes_to_read=size)
+                yield SecondReading(group, ORIGINALS, compare_originals, ((item, group, staging.keep),))
 
 
 def verify_finished_groups(work: Work, staging: Staging) -> Iterator[SecondReading]:

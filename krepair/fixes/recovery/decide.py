@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import FIRST_WITHOUT_SANITY_CHECK
 from krepair.derive.epochs import epochs_of_log
-from krepair.engine.items import Failed
+from krepair.engine.items import Failed, LogsItem
 from krepair.fixes.analysis import LogFacts, PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.epochs import log_start_of, read_epochs_file
@@ -487,7 +487,7 @@ def _take_snapshots(range_: Range, snapshot_facts: SnapshotFacts) -> None:
 
 def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
     """Compare the transaction indexes of the ranges with a replay from the start of the first open transaction."""
-    from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
+    from krepair.rewrite.indexes.transactions import inspect_txn
 
     chosen = [range_ for range_ in ranges if _has_transactions(range_)]
     items = []
@@ -500,10 +500,9 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
             start = range_.floor
         parts = [part for part in parts_after(partition, range_.all_changes) if part.base_offset >= start]
         items.append(
-            TxnItem(
+            LogsItem(
                 place=place_of(context.view, partition),
                 segments=tuple((part.base_offset, part.size) for part in parts),
-                present=tuple(part.base_offset for part in parts if part.segment.txn_index),
             )
         )
     for index, result in context.engine.map(inspect_txn, items):

@@ -507,18 +507,6 @@ def _modern_state(group: _Modern) -> str:
 _LAST_VERSION_OF_COMMITS = b"\x00\x01"
 
 
-class GroupsItem(LogsItem, frozen=True, kw_only=True):
-    """Arguments of the task that reads the groups of one partition.
-
-    Attributes:
-        log_start: log start offset; records below it are ignored.
-        groups: group ids to keep; empty for all.
-    """
-
-    log_start: int = 0
-    groups: tuple[str, ...] = ()
-
-
 class GroupsResult(Struct, frozen=True, kw_only=True):
     """Content of one partition.
 
@@ -578,10 +566,15 @@ class _Records:
 
 @shown_as("groups")
 @with_log_dir
-def read_groups(item: GroupsItem, tree: Tree) -> GroupsResult:
-    """Read the groups of one partition."""
-    commits, book = Commits(), GroupBook(item.place.folder, frozenset(item.groups))
-    log, records = CoordinatorRecords(item, tree), _Records(commits, book, item.log_start)
+def read_groups(item: LogsItem, tree: Tree, log_start: int = 0, wanted: tuple[str, ...] = ()) -> GroupsResult:
+    """Read the groups of one partition.
+
+    Args:
+        log_start: log start offset; records below it are ignored.
+        wanted: group ids to keep; empty for all.
+    """
+    commits, book = Commits(), GroupBook(item.place.folder, frozenset(wanted))
+    log, records = CoordinatorRecords(item, tree), _Records(commits, book, log_start)
     for part in log.parts():
         records.take(part)
     groups = tuple(book.groups(commits))

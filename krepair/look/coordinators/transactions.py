@@ -147,20 +147,6 @@ class TransactionBook:
 _CUT_BYTES = 8 << 20  # bytes kept of a long key or value; a transaction of 100,000 partitions takes less
 
 
-class TransactionsItem(LogsItem, frozen=True, kw_only=True):
-    """Arguments of the task that reads the transactions of one partition.
-
-    Attributes:
-        log_start: log start offset; records below it are ignored.
-        high_watermark: high watermark; the time of the newest write is taken only from batches below it.
-        now_ms: current time in epoch milliseconds; later times are ignored.
-    """
-
-    log_start: int = 0
-    high_watermark: int = -1
-    now_ms: int = 0
-
-
 class TransactionsResult(Struct, frozen=True, kw_only=True):
     """Content of one partition.
 
@@ -179,7 +165,9 @@ class TransactionsResult(Struct, frozen=True, kw_only=True):
     unknown: int = 0
 
 
-def _take_records(part: RecordsRead, book: TransactionBook, item: TransactionsItem) -> None:
+def _take_records(
+    part: RecordsRead, book: TransactionBook, log_start: int, high_watermark: int, now_ms: int
+) -> None:
     view = part.buffer.data
     batches = part.batches[["base_offset", "last_offset", "max_timestamp", "attributes"]].tolist()
     columns = [r.R_OFFSET_DELTA, r.R_KEY, r.R_KEY_SIZE, r.R_VALUE, r.R_VALUE_SIZE]
@@ -187,11 +175,11 @@ def _take_records(part: RecordsRead, book: TransactionBook, item: TransactionsIt
     for (base_offset, last_offset, time_ms, attributes), count in zip(
         batches, part.counts.tolist(), strict=True
     ):
-        if last_offset < item.high_watermark and time_ms <= item.now_ms:
+        if last_offset < high_watermark and time_ms <= now_ms:
             book.newest_ms = max(book.newest_ms, time_ms)
         for _ in range(count):
             delta, key, key_size, value, value_size = next(fields)
-            if attributes & batch_v2.CONTROL or base_offset + delta < item.log_start:
+            if attributes & batch_v2.CONTROL or base_offset + delta < log_start:
                 continue
             book.take(
                 bytes(view[key : key + key_size]) if key_size >= 0 else None,
@@ -202,11 +190,25 @@ def _take_records(part: RecordsRead, book: TransactionBook, item: TransactionsIt
 
 @shown_as("transactions")
 @with_log_dir
-def read_transactions(item: TransactionsItem, tree: Tree) -> TransactionsResult:
-    """Read the transactions of one partition."""
+def read_transactions(
+    item: LogsItem, tree: Tree, log_start: int = 0, high_watermark: int = -1, now_ms: int = 0
+) -> TransactionsResult:
+    """Read the transactions of one partition.
+
+    Args:
+        log_start: log start offset; records below it are ignored.
+        high_watermark: high watermark; the time of the newest write is taken only from batches below it.
+        now_ms: current time in epoch milliseconds; later times are ignored.
+    """
     book, log = TransactionBook(item.place.folder), CoordinatorRecords(item, tree, _CUT_BYTES)
     for part in log.parts():
-        _take_records(in_a_buffer(part) if isinstance(part, LargeRecordRead) else part, book, item)
+        _take_records(
+            in_a_buffer(part) if isinstance(part, LargeRecordRead) else part,
+            book,
+            log_start,
+            high_watermark,
+            now_ms,
+        )
     return TransactionsResult(
         states=tuple(book.states()),
         newest_ms=book.newest_ms,

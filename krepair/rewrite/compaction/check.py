@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from krepair.durable.tree import Tree
-from krepair.engine.items import Failed, Place
+from krepair.engine.items import Failed, PartitionItem, Place
 from krepair.engine.place import with_log_dir
 from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2, compression
@@ -33,7 +33,7 @@ from krepair.kernels.check_frames import single_blocks
 from krepair.kernels.key_points import points_and_squares
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
-from krepair.rewrite.compaction.items import CheckedSource, CheckItem, CheckJoinItem, CheckResult
+from krepair.rewrite.compaction.items import CheckedSource, CheckItem, CheckResult
 from krepair.rewrite.compaction.rows import SCRATCH_NEEDED, NoScratchError, RowFile, Rows, cut, put_rows
 from krepair.scan.byte_stream import StoredBytes
 
@@ -653,17 +653,27 @@ class CheckedContents:
 
 
 @shown_as("prove")
-def check_join(item: CheckJoinItem) -> int | Failed:
-    """Check that the new logs hold the right record of each key in some parts; return the number of keys."""
+def check_join(
+    item: PartitionItem, rows: tuple[RowFile, ...], first: int, after: int, count: int
+) -> int | Failed:
+    """Check that the new logs hold the right record of each key in some parts; return the number of keys.
+
+    Args:
+        rows: rows of all groups of the partition.
+        first: first of the judged parts.
+        after: part after the last judged one.
+        count: number of rows in these parts.
+    """
+    del item  # it only tells how much is read
     size = 1 << 10
-    while size < 2 * item.count:
+    while size < 2 * count:
         size *= 2
-    every: Rows = np.empty((item.count, v.ROW_WORDS), np.uint64)
+    every: Rows = np.empty((count, v.ROW_WORDS), np.uint64)
     slots = np.full(size, -1, np.int32)
     state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
     try:
-        for rows in item.rows:
-            v.join_rows(rows.rows(item.first, item.after), every, slots, state)
+        for file in rows:
+            v.join_rows(file.rows(first, after), every, slots, state)
     except OSError as error:
         return Failed("disk", f"{error.filename}: {why(error)}")
     table = every[: state[v.C_ROWS]]
@@ -678,8 +688,10 @@ def check_join(item: CheckJoinItem) -> int | Failed:
     return Failed("verify", texts[wrong]) if wrong else int(keys)
 
 
-def join_items(place: Place, rows: Sequence[RowFile], rows_at_once: int = 1 << 19) -> Iterator[CheckJoinItem]:
-    """Yield the items that check the keys of one partition.
+def join_items(
+    place: Place, rows: Sequence[RowFile], rows_at_once: int = 1 << 19
+) -> Iterator[tuple[PartitionItem, tuple[RowFile, ...], int, int, int]]:
+    """Yield the arguments of ``check_join`` for the keys of one partition.
 
     Args:
         rows: rows of all groups of the partition.
@@ -691,4 +703,5 @@ def join_items(place: Place, rows: Sequence[RowFile], rows_at_once: int = 1 << 1
     for first, after in cut(counts, rows_at_once):
         if counts[first:after].any():
             count = int(counts[first:after].sum())
-            yield CheckJoinItem(place=place, rows=tuple(rows), first=first, after=after, count=count)
+            item = PartitionItem(place=place, bytes_to_read=count * 8 * v.ROW_WORDS)
+            yield item, tuple(rows), first, after, count

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from krepair.engine.items import Failed, Outcome, Place, ScanItem, ScanResult
 from krepair.formats.arrays import Int64s
-from krepair.kernels.check_compacted import ROW_WORDS
 from krepair.kernels.scan import SegmentSummary
 from krepair.plan.model import SourceSegment
 from krepair.rewrite.compaction.headers import NO_NOTES, BatchNotes
@@ -279,28 +278,6 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     rows: tuple[RowFile, ...] = ()
     records: int = 0
     kept: int = 0
-
-
-class CheckJoinItem(Struct, frozen=True, kw_only=True):
-    """Arguments of the task that judges the keys of some parts of a partition.
-
-    Attributes:
-        rows: rows of all its groups.
-        first: first of the judged parts.
-        after: part after the last judged one.
-        count: number of rows in these parts.
-    """
-
-    place: Place
-    rows: tuple[RowFile, ...]
-    first: int
-    after: int
-    count: int
-
-    @property
-    def bytes_to_read(self) -> int:
-        """Size of the rows in bytes."""
-        return self.count * 8 * ROW_WORDS
 
 
 class CompactStageItem(Struct, frozen=True, kw_only=True):

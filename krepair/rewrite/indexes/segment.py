@@ -29,7 +29,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.engine.items import Failed, FailureKind, Place, ScanItem, ScanResult
+from krepair.engine.items import Failed, FailureKind, LogsItem, Place, ScanItem, ScanResult
 from krepair.engine.place import open_log_dir, with_log_dir
 from krepair.engine.progress import shown_as
 from krepair.formats import time_index, txn_index
@@ -39,7 +39,7 @@ from krepair.kernels.columns import BatchWalk
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of, why
 from krepair.plan.model import ReplaceFile
-from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
+from krepair.rewrite.indexes.transactions import inspect_txn
 from krepair.scan.scan import scan, scan_below
 from krepair.scan.segment_files import SpotCheck, read_front, read_index, rebuild_offset_and_time
 
@@ -346,21 +346,10 @@ class RepairItem(Struct, frozen=True, kw_only=True):
     segments: tuple[tuple[int, int], ...] = ()
     synced: bool = True
 
-
-class RepairItems(Struct, frozen=True, kw_only=True):
-    """Index files that one reading can rebuild: both indexes of a segment, or all transaction indexes of a partition.
-
-    Attributes:
-        items: at least one item, all of one partition, each file once.
-    """
-
-    items: tuple[RepairItem, ...]
-
     @property
     def bytes_to_read(self) -> int:
-        """Bytes of the logs, which are read once."""
-        first = self.items[0]
-        return sum(size for _, size in first.segments) or first.log_bytes
+        """Bytes of the logs from which the file is rebuilt."""
+        return sum(size for _, size in self.segments) or self.log_bytes
 
 
 class RepairResults(Struct, frozen=True, kw_only=True):
@@ -376,33 +365,34 @@ class RepairResults(Struct, frozen=True, kw_only=True):
 
 
 @shown_as("indexes")
-def repair_indexes(item: RepairItems) -> tuple[Failed | None, ...]:
+def repair_indexes(*items: RepairItem) -> tuple[Failed | None, ...]:
     """Rebuild index files, compare them with the plan and the log, and stage them, synced.
+
+    Args:
+        items: files of one partition that one reading rebuilds: both indexes of a segment, or all transaction indexes.
 
     Returns:
         For each item in order, the reason why its file was not staged, or None.
     """
-    tree, wrong = open_log_dir(item.items[0].place)
+    tree, wrong = open_log_dir(items[0].place)
     if wrong:
-        return (Failed("elsewhere", wrong),) * len(item.items)
+        return (Failed("elsewhere", wrong),) * len(items)
     try:
-        made = _rebuild(item.items, tree)
+        made = _rebuild(items, tree)
         good = [
-            file_item
-            for file_item in item.items
-            if not _unlike_planned(file_item, *made[file_item.change.name])
+            file_item for file_item in items if not _unlike_planned(file_item, *made[file_item.change.name])
         ]
         untrue, _ = _find_contradictions(
             [(file_item, made[file_item.change.name][0]) for file_item in good], tree
         )
     except OSError as error:
         text = why(error)
-        return tuple(_failed(file_item, "disk", text) for file_item in item.items)
+        return tuple(_failed(file_item, "disk", text) for file_item in items)
     return tuple(
         stage_if_as_planned(
             file_item, *made[file_item.change.name], untrue.get(file_item.change.name, ""), tree
         )
-        for file_item in item.items
+        for file_item in items
     )
 
 
@@ -479,7 +469,7 @@ def _rebuild_indexes(items: Sequence[RepairItem], tree: Tree) -> dict[str, tuple
 
 def _rebuild_txn_indexes(items: Sequence[RepairItem]) -> dict[str, tuple[bytes, str]]:
     bases = tuple(item.base_offset for item in items)
-    result = inspect_txn(TxnItem(place=items[0].place, segments=items[0].segments, present=(), make=bases))
+    result = inspect_txn(LogsItem(place=items[0].place, segments=items[0].segments), bases)
     made, why_not = {}, "the log is damaged before its end"
     if isinstance(result, Failed):
         why_not = result.why
@@ -560,15 +550,15 @@ def _stage(item: RepairItem, data: bytes, disk: RealDisk) -> None:
 
 
 @shown_as("verify")
-def verify_repaired(item: RepairItems) -> RepairResults:
+def verify_repaired(*items: RepairItem) -> RepairResults:
     """Verify replaced files in place: they must have the plan's bytes and attributes, and match the log."""
-    tree, wrong = open_log_dir(item.items[0].place)
+    tree, wrong = open_log_dir(items[0].place)
     if wrong:
-        return RepairResults(results=(Failed("elsewhere", wrong),) * len(item.items))
+        return RepairResults(results=(Failed("elsewhere", wrong),) * len(items))
     done: dict[str, Failed | None] = {}
     read = 0
     same: list[tuple[RepairItem, bytes]] = []
-    for file_item in item.items:
+    for file_item in items:
         try:
             data, text = _read_replaced(file_item, tree)
         except OSError as error:
@@ -585,7 +575,7 @@ def verify_repaired(item: RepairItems) -> RepairResults:
             done[name] = _failed(file_item, "verify", text) if text else None
     except OSError as error:
         done |= {file_item.change.name: _failed(file_item, "unreadable", why(error)) for file_item, _ in same}
-    return RepairResults(results=tuple(done[file_item.change.name] for file_item in item.items), bytes=read)
+    return RepairResults(results=tuple(done[file_item.change.name] for file_item in items), bytes=read)
 
 
 def _read_replaced(item: RepairItem, tree: Tree) -> tuple[bytes, str]:
@@ -603,48 +593,21 @@ def _read_replaced(item: RepairItem, tree: Tree) -> tuple[bytes, str]:
     return data, ""
 
 
-class InspectSwapItem(Struct, frozen=True, kw_only=True):
-    """Arguments of the task that scans one segment and examines its indexes in the same reading.
-
-    Attributes:
-        inspect: examination of the offset and time index.
-    """
-
-    scan: ScanItem
-    inspect: InspectItem
-
-    @property
-    def bytes_to_read(self) -> int:
-        """Size of the log in bytes; it is read once for both."""
-        return self.scan.bytes_to_read
-
-
-class InspectSwapResult(Struct, frozen=True, kw_only=True):
-    """Results of the scan and of the examination; each holds its own failure."""
-
-    scan: ScanResult | Failed
-    inspect: InspectResult | Failed
-
-
 @shown_as("scan")
-def inspect_with_swaps(item: InspectSwapItem) -> InspectSwapResult:
+def inspect_with_swaps(
+    scan_item: ScanItem, inspect_item: InspectItem
+) -> tuple[ScanResult | Failed, InspectResult | Failed]:
     """Scan one segment, and compare its indexes with the batches that the scan finds.
 
     If the scan finds damage, the log is read once more for its indexes, up to the damage.
     """
-    tree, wrong = open_log_dir(item.scan.place)
-    fed = None if wrong else _inspection_beside_scan(item, tree)
+    tree, wrong = open_log_dir(scan_item.place)
+    same = scan_item.size == inspect_item.log_bytes and not scan_item.without and scan_item.from_offset <= 0
+    fed = None
+    if not wrong and same and scan_item.check_crc and inspect_item.depth in {"check", "regenerate"}:
+        fed = InspectionBesideScan.begin(inspect_item, tree)
     if fed is None:
-        return InspectSwapResult(scan=scan(item.scan), inspect=inspect(item.inspect))
-    scanned = scan_below(tree, item.scan, fed.take)
+        return scan(scan_item), inspect(inspect_item)
+    scanned = scan_below(tree, scan_item, fed.take)
     whole = isinstance(scanned, ScanResult) and scanned.summary.is_whole
-    return InspectSwapResult(scan=scanned, inspect=fed.result() if whole else inspect(item.inspect))
-
-
-def _inspection_beside_scan(item: InspectSwapItem, tree: Tree) -> InspectionBesideScan | None:
-    """Return the examination that the scan can feed; None if the indexes must be examined by themselves."""
-    scanned, inspected = item.scan, item.inspect
-    same = scanned.size == inspected.log_bytes and not scanned.without and scanned.from_offset <= 0
-    if not same or not scanned.check_crc or inspected.depth not in {"check", "regenerate"}:
-        return None
-    return InspectionBesideScan.begin(inspected, tree)
+    return scanned, fed.result() if whole else inspect(inspect_item)

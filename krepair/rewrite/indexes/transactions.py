@@ -16,7 +16,7 @@ TransactionIndex.collectAbortedTxns (3.9); Cleaner.cleanSegments (2.2.1, 3.9).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct, field
@@ -40,7 +40,7 @@ from krepair.kernels.transactions import (
     TransactionReplay,
 )
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
+from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.scan.segment_files import read_entries
 
 _NONE: Final = "; offsets before its marker are gone, and a later entry is there: the abort had no records"
@@ -121,18 +121,6 @@ def replayed(
         yield ReplayedSegment(base_offset, size, entries, limits, compacted, segment_replay.valid_bytes, end)
 
 
-class TxnItem(LogsItem, frozen=True, kw_only=True):
-    """Arguments of the task that compares a partition's transaction indexes with all segments of its log.
-
-    Attributes:
-        present: base offsets of the segments that have a ``.txnindex``.
-        make: base offsets of the segments whose right entries the result should hold.
-    """
-
-    present: tuple[int, ...]
-    make: tuple[int, ...] = ()
-
-
 class TxnProblem(Struct, frozen=True, kw_only=True):
     """One wrong ``.txnindex``.
 
@@ -162,7 +150,7 @@ class TxnResult(Struct, frozen=True, kw_only=True):
     Attributes:
         problems: one problem for each wrong file; none from the first damaged segment on.
         left: reasons for not repairing wrong files, one line each.
-        made: right content of the ``.txnindex`` by base offset, for the segments in ``make``.
+        made: right content of the ``.txnindex`` by base offset, for the requested segments.
         damaged: base offset of the first segment whose log is not valid to its end, -1 if all are.
         bytes: bytes of ``.log`` that were replayed.
     """
@@ -176,8 +164,12 @@ class TxnResult(Struct, frozen=True, kw_only=True):
 
 @shown_as("transactions")
 @with_log_dir
-def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
-    """Replay one partition and compare its ``.txnindex`` files with the result."""
+def inspect_txn(item: LogsItem, tree: Tree, make: Container[int] = ()) -> TxnResult:
+    """Replay the log of a partition and compare its ``.txnindex`` files with the result.
+
+    Args:
+        make: base offsets of the segments whose right entries the result should hold.
+    """
     problems, left = [], []
     made = {}
     damaged, read = -1, 0
@@ -193,21 +185,17 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
             continue
         true, text, position = judged(on_disk, segment, log_start=item.segments[0][0])
         data = txn_index.encode(true)
-        if base in item.make:
+        if base in make:
             made[base] = data
         if text:
-            size = (
-                status_of(f"{item.place.path}/{segment_name(base, '.txnindex')}", tree).st_size
-                if base in item.present
-                else -1
-            )
+            status = tree.status(f"{item.place.stem(base)}.txnindex")
             first, last = _changed_offsets(on_disk, true, segment)
             problems.append(
                 TxnProblem(
                     base_offset=base,
                     position=position,
                     text=text,
-                    size_before=size,
+                    size_before=-1 if status is None else status.st_size,
                     size_after=len(data),
                     digest_after=digest_bytes(data),
                     first_offset=first,

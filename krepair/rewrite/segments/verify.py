@@ -12,14 +12,20 @@ import os
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from msgspec import Struct
 
 from krepair.checks.index_judge import CompanionAudit
 from krepair.checks.parts import PartsCheck
 from krepair.checks.walk import OnPlaces, Walked, walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
-from krepair.engine.items import Failed, FinishItem, FinishResult, Place, VerifyItem, VerifyResult
+from krepair.engine.items import (
+    Failed,
+    FinishItem,
+    FinishResult,
+    PartitionItem,
+    VerifyItem,
+    VerifyResult,
+)
 from krepair.engine.place import open_log_dir, with_log_dir
 from krepair.engine.progress import shown_as
 from krepair.formats import batch_v2
@@ -285,28 +291,11 @@ def batches_to_compare(path: str, tree: Tree | None = None) -> Iterator[Walked]:
 _PIECE_BYTES = 1 << 20
 
 
-class OriginalsItem(Struct, frozen=True, kw_only=True):
-    """Arguments of the task that compares one new segment with its backups.
-
-    Attributes:
-        keep: absolute path of the folder with the backups.
-    """
-
-    place: Place
-    change: RewriteSegments
-    keep: str
-
-    @property
-    def bytes_to_read(self) -> int:
-        """Size of the backed-up logs and of the new log in bytes."""
-        return sum(source.log_bytes for source in self.change.sources) + self.change.log_bytes
-
-
 @shown_as("verify")
-def compare_originals(item: OriginalsItem) -> Failed | None:
+def compare_originals(item: PartitionItem, change: RewriteSegments, keep: str) -> Failed | None:
     """Compare a new segment with its backups, see ``compare_with_sources``."""
     tree, wrong = open_log_dir(item.place)
-    wrong = wrong or compare_with_sources(item.change, item.place.path, item.keep, tree)
+    wrong = wrong or compare_with_sources(change, item.place.path, keep, tree)
     return Failed("verify", wrong) if wrong else None
 
 
