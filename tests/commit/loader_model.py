@@ -22,11 +22,13 @@ def loading(names: set[str], *, clean: bool) -> list[Operation]:
         if name(base, ".log.swap") in swaps:
             gone = [name(each, e) for each in sources for e in EXTENSIONS]
             done += [("unlink", each, "") for each in gone if each in names]
+            # A segment that is recovered, as one without an index always is, gets a new .txnindex as well.
+            recovered = not clean or name(base, ".index.swap") not in swaps
             for extension in EXTENSIONS:
                 swap = name(base, extension + ".swap")
                 if swap in swaps:
                     done.append(("rename", swap, name(base, extension)))
-                elif extension != ".txnindex":
+                elif extension != ".txnindex" or recovered:
                     done.append(("create", name(base, extension), ""))
             swaps = [each for each in swaps if not each.startswith(name(base, ""))]
     done += [("rename", each, each.removesuffix(".swap")) for each in swaps]
