@@ -387,7 +387,6 @@ def check_mended(folder: PartitionFolder, intent: Intent) -> None:
     if lost_of(intent).last:
         for behind in logs_behind(folder, name):
             raise folder.written_since(behind)
-        check_not_trusted(folder, name)
 
 
 def check_not_trusted(folder: PartitionFolder, name: str) -> None:
@@ -395,8 +394,9 @@ def check_not_trusted(folder: PartitionFolder, name: str) -> None:
 
     After a clean stop the next start skips recovery, and the broker would append behind the damaged bytes: nobody could
     read these records, and a later recovery would truncate them. Without a marker, or with the marker from before
-    apply, the restored log is as safe as it was before apply. The time of apply is that of the plan's copy, because
-    each run rewrites the journal.
+    apply, the restored log is as safe as it was before apply. This check compares times, so it is only for journals
+    without a listing, which are damaged or of 1.0.0; see ``visited.check_evidence``. The time of apply is that of the
+    plan's copy, because each run rewrites the journal.
 
     Raises:
         StalePlanError: a broker was stopped cleanly since apply.

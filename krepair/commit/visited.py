@@ -23,7 +23,7 @@ from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.group import GroupFiles, Whereabouts
 from krepair.commit.journal import FileState, FolderListing, Intent, Journal
 from krepair.commit.listing import Entry, digest_at, entry_of, epochs_of, listed
-from krepair.commit.mend import holds_part, is_cut, lost_of
+from krepair.commit.mend import check_not_trusted, holds_part, is_cut, lost_of
 from krepair.commit.steps import CLEANED, litter_names
 from krepair.errors import StalePlanError
 from krepair.formats.checkpoint import decode_offsets
@@ -359,7 +359,11 @@ def check_evidence(
         OSError: a file could not be read.
     """
     intent, listing = journal.intents[change.change_id], journal.began_with.get(change.change_id)
-    if listing is None or folder.folder == ROOT:
+    if folder.folder == ROOT:
+        return
+    if listing is None:
+        if intent.lost is not None and intent.lost.last and not executor_of(intent).is_back(folder, intent):
+            check_not_trusted(folder, intent.originals[0].name)
         return
     # An interrupted undo may have removed the new segment at the log end before a broker wrote the marker.
     rolled = any(map(_rolls, journal.intents.values()))

@@ -433,6 +433,18 @@ def test_damaged_bytes_do_not_come_back_where_no_start_would_recover_them(
         assert tree(torn.root, private=False) == before
 
 
+def test_the_marker_that_apply_found_is_known_by_its_bytes_and_not_by_a_clock(tmp_path: Path) -> None:
+    """The clock was slow while apply ran, so the plan's copy is older than a marker that was there before."""
+    torn = Torn.make(tmp_path / "logs")
+    torn.tear(b"torn")
+    (torn.root / CLEAN_SHUTDOWN).write_bytes(b'{"version":0,"brokerEpoch":17}')
+    plan, before = torn.plan(), tree(torn.root, private=False)
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    os.utime(next(torn.root.glob("*/krepair~*/plan")), ns=(5, 5))
+    assert undo(plan, options()).exit_code == ExitCode.DONE
+    assert tree(torn.root, private=False) == before
+
+
 def test_log_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
     torn = damaged(tmp_path / "logs")
     plan = torn.plan(accepted_losses=(CONSENT,))
