@@ -29,7 +29,7 @@ from krepair.kernels.compact_records import SLACK, key_hash
 from krepair.kernels.replica_rows import body_hash
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.replicas.items import ReplicaItem, RowRun, RowsResult, map_in_parts
-from krepair.rewrite.compaction.content import LARGEST_RECORD_BYTES
+from krepair.rewrite.compaction.batch_records import LARGEST_RECORD_BYTES
 from krepair.rewrite.compaction.keys import BUCKET_SHIFT
 from krepair.rewrite.compaction.rows import BUCKETS
 from krepair.scan.byte_stream import ByteStream

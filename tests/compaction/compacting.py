@@ -21,10 +21,10 @@ from krepair.rewrite.compaction.check import CheckedSource
 from krepair.rewrite.compaction.partitions import (
     Compaction,
     CompactionInput,
-    Prepared,
+    PreparedPartition,
+    compact_items,
     decide_compaction,
     prepare,
-    reading_items,
     stage_items,
 )
 from krepair.rewrite.compaction.proof import GroupToProve, PartitionToProve, prove
@@ -48,7 +48,7 @@ class Compacted:
     """
 
     compaction: Compaction | Skipped
-    prepared: Prepared
+    prepared: PreparedPartition
     logs: dict[int, bytes] = field(default_factory=dict)
 
     @property
@@ -140,18 +140,18 @@ def change_of(folder: Path, group: GroupDecision, policy: MarkerPolicy) -> Rewri
 
 def staged(
     folder: Path,
-    prepared: Prepared,
+    prepared: PreparedPartition,
     compaction: Compaction,
     group: GroupDecision,
     engine: Engine,
     target: Path,
 ) -> Path:
     """Stage and finish one group; gives its ``.log``."""
-    change = change_of(folder, group, prepared.partition.policy)
+    change = change_of(folder, group, prepared.input.policy)
     tree = Tree(str(folder.parent), folder.parent.stat().st_ino)
     path = target / f"{change.base_offset:020d}.log"
     RealDisk(tree).reserve(str(path), change.log_bytes)
-    readings = reading_items(prepared, compaction.sources)
+    readings = compact_items(prepared, compaction.sources)
     items = stage_items(readings, change.sources, compaction.sources, str(path))
     parts: list[tuple[int, int]] = [(0, 0)] * len(items)
     for index, result in engine.map(stage_compacted, items):
@@ -163,7 +163,7 @@ def staged(
         change=change,
         stage=str(target),
         attributes=read_attributes(str(last), tree),
-        index_interval_bytes=prepared.partition.policy.index_interval_bytes,
+        index_interval_bytes=prepared.input.policy.index_interval_bytes,
         parts=tuple(parts),
     )
     for _, finished in engine.map(finish, [item]):
@@ -193,7 +193,11 @@ def proven(
     done, bound = found.done, found.prepared.compaction_range
     assert bound is not None
     horizon = dict(
-        zip((facts.base_offset for facts in found.prepared.span), bound.drop_unstamped, strict=True)
+        zip(
+            (facts.base_offset for facts in found.prepared.cleanable_segments),
+            bound.drop_unstamped,
+            strict=True,
+        )
     )
     groups = tuple(
         GroupToProve(
@@ -210,12 +214,12 @@ def proven(
         )
         for group in done.decision.groups
     )
-    segments = found.prepared.partition.segments
+    segments = found.prepared.input.segments
     logs = LogsItem(
         place=place_of(folder),
         segments=tuple((facts.base_offset, facts.summary.valid_bytes) for facts in segments),
     )
-    now_ms = found.prepared.partition.policy.now_ms
+    now_ms = found.prepared.input.policy.now_ms
     partition = PartitionToProve(place_of(folder), groups, logs, now_ms, elsewhere)
     partition.aborted = found.prepared.aborted.tobytes()
     prove(engine or InlineEngine("test"), [partition], scratch)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from krepair.engine.engine import InlineEngine, Item, Result
+from krepair.formats.arrays import Uint8s
+from krepair.formats.codec import Codec
+from krepair.kernels.compact_keys import NEED_BYTES
+from krepair.rewrite.compaction.batch_records import ContentBuffer, ContentError
 from krepair.rules.model import Skipped
 from tests import builders, codecs, naive
 from tests.builders import Batch, data
 from tests.codecs import PACK
 from tests.compaction import twin
-from tests.compaction.cases import OLD, batch, left, made, rec
+from tests.compaction.cases import BASE, OLD, batch, left, made, rec
+from tests.compaction.compacting import compacted
 
 LOG = "00000000000000000000.log"
 
@@ -81,7 +88,7 @@ def test_inner_offsets_that_do_not_ascend_or_leave_their_batch_leave_the_partiti
 ) -> None:
     records = [rec(key, delta=delta) for key, delta in zip("ab", deltas, strict=True)]
     raw = data(1, records, timestamp=OLD, last_offset=2).raw
-    assert "offsets that ascend" in refused(tmp_path, raw, codec)
+    assert "do not ascend" in refused(tmp_path, raw, codec)
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -104,3 +111,38 @@ def test_a_field_of_a_record_that_says_too_much_leaves_the_partition_alone(
     body[fields[place]] = 0x7E
     raw = codecs.sealed(uncompressed(), bytes(body))
     refused(tmp_path, raw, codec)
+
+
+class BackwardEngine(InlineEngine):
+    """Engine whose last task ends first, as on a cluster with a slow host."""
+
+    def _results(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Iterator[tuple[int, Result]]:
+        return iter(list(super()._results(function, items))[::-1])
+
+
+def test_of_two_unreadable_segments_the_first_one_is_named_whichever_worker_was_faster(
+    tmp_path: Path,
+) -> None:
+    partition = builders.LogDir(tmp_path).partition("t")
+    for base in (0, 10):
+        raw = codecs.sealed(batch(base, "a").raw, batch(base, "a").raw[61:] + b"?")
+        partition.segment(replace(batch(base, "a"), raw=raw), base_offset=base, mtime_ms=OLD)
+    partition.segment(batch(20, "active"))
+    found = compacted(partition.write(snapshots=False), BASE, engine=BackwardEngine("test"))
+    assert isinstance(found.compaction, Skipped)
+    assert f"{LOG}, position 0:" in found.compaction.why
+
+
+def test_a_record_is_too_large_for_zstd_also_after_a_gzip_batch_has_enlarged_the_buffer() -> None:
+    def consume(buffer: Uint8s, end: int, remaining: int) -> tuple[int, int, int]:
+        return (NEED_BYTES, 1, end) if end == sizes[-1] else (NEED_BYTES, 0, 0)
+
+    buffer, sizes = ContentBuffer(), [2 << 20]
+    buffer.read((bytes(size) for size in sizes), Codec.GZIP, 1, 0, consume)
+    assert len(buffer.bytes) > 25 << 20
+    sizes.append(25 << 20)
+    with pytest.raises(ContentError, match="larger than 25165824 bytes") as caught:
+        buffer.read((bytes(size) for size in sizes[1:]), Codec.ZSTD, 1, 0, consume)
+    assert caught.value.beyond_limit

@@ -37,7 +37,7 @@ def test_tasks_hold_each_row_once_and_no_two_neighbours_could_be_one(
     rows = rows_by_bucket(shape)
     segments = {base: SimpleNamespace(buckets=rows.tobytes(), files=()) for base in (0, 100)}
     place = SimpleNamespace(place=None, elsewhere=())
-    prepared = SimpleNamespace(found=segments, partition=place, scratch="")
+    prepared = SimpleNamespace(keys_by_segment=segments, input=place, scratch="")
     items = list(compaction._join_items(prepared))  # type: ignore[arg-type]
     total = 2 * rows
     covered = np.zeros(BUCKETS, np.int64)

@@ -13,7 +13,7 @@ import pytest
 
 from krepair.rewrite.compaction import headers, log
 from krepair.rewrite.compaction import tasks as compaction_tasks
-from krepair.rewrite.compaction.content import ContentError
+from krepair.rewrite.compaction.batch_records import ContentError
 from krepair.rewrite.compaction.headers import NO_NOTES, BatchNotes, NoteTaker
 from krepair.rewrite.compaction.log import CompactedLog, StayRules
 from tests.builders import NOW_MS, data

@@ -40,7 +40,7 @@ def test_keys_and_scan_of_one_reading_are_those_of_two(tmp_path: Path, other: st
     assert together.scan == scan(item.scan)
     assert isinstance(together.scan, ScanResult)
     assert replace(together, scan=None) == find_keys(replace(item, scan=None))
-    assert together.found
+    assert together.searched
 
 
 def test_where_there_are_transactions_the_keys_are_left_to_a_reading_that_knows_what_is_aborted(
@@ -50,7 +50,7 @@ def test_where_there_are_transactions_the_keys_are_left_to_a_reading_that_knows_
     together = find_keys(item)
     assert item.scan is not None
     assert together.scan == scan(item.scan)
-    assert not together.found
+    assert not together.searched
 
 
 def test_a_record_that_does_not_fit_is_told_of_the_keys_and_the_scan_goes_on(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_record_that_does_not_fit_is_told_of_the_keys_and_the_scan_goes_on(tmp
     apart = find_keys(replace(item, scan=None))
     assert (together.position, together.problem) == (apart.position, apart.problem)
     assert together.problem
-    assert together.found
+    assert together.searched
 
 
 def test_keys_without_room_are_told_and_the_scan_goes_on(tmp_path: Path) -> None:

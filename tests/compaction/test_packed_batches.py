@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from krepair.rewrite.compaction.content import ContentError
+from krepair.rewrite.compaction.batch_records import ContentError
 from krepair.rewrite.compaction.log import CompactedLog, StayRules
 from tests import builders, codecs, naive
 from tests.builders import Record, commit, data, emptied

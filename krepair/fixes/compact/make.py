@@ -56,9 +56,9 @@ from krepair.rewrite.compaction.items import (
 )
 from krepair.rewrite.compaction.partitions import (
     CompactionInput,
-    Prepared,
+    PreparedPartition,
+    compact_items,
     prepare,
-    reading_items,
     rows_inline_of,
     stage_items,
 )
@@ -90,7 +90,7 @@ class _Partition:
     originals: Originals
     facts: dict[int, SegmentFacts] = field(default_factory=dict)
     compacted: dict[int, SegmentFacts] = field(default_factory=dict)
-    prepared: Prepared | None = None
+    prepared: PreparedPartition | None = None
     proof: PartitionToProve | None = None
     keys: dict[int, KeysResult] = field(default_factory=dict)
     readings: dict[int, CompactItem] = field(default_factory=dict)
@@ -296,7 +296,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
         partition.prepared = known
         with partition.staging.taking_problems():
             _check_prepared(partition, known)
-            partition.readings = reading_items(known, keys_by_base(partition.groups))
+            partition.readings = compact_items(known, keys_by_base(partition.groups))
 
 
 def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
@@ -341,7 +341,7 @@ def _secret(partition: _Partition) -> bytes:
     )
 
 
-def _check_prepared(partition: _Partition, known: Prepared) -> None:
+def _check_prepared(partition: _Partition, known: PreparedPartition) -> None:
     """Check that the compaction range and the keys equal those of the plan.
 
     Raises:
@@ -483,7 +483,7 @@ def _recheck(partition: _Partition) -> None:
     assert partition.prepared is not None
     plan = partition.staging.plan
     facts = [partition.compacted.get(base, partition.facts[base]) for base in partition.logs]
-    decided = stage_inputs(facts, partition.prepared.partition.policy, dict(plan.kept_last))
+    decided = stage_inputs(facts, partition.prepared.input.policy, dict(plan.kept_last))
     check_decisions(partition.staging, decided)
 
 

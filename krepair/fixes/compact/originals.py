@@ -24,7 +24,7 @@ from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.formats.offset_set import OffsetSetError, of_text
 from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
 from krepair.rewrite.compaction.items import CheckedSource, CompactItem, OffsetFile
-from krepair.rewrite.compaction.partitions import CompactionInput, Prepared, reading_items
+from krepair.rewrite.compaction.partitions import CompactionInput, PreparedPartition, compact_items
 from krepair.rewrite.compaction.proof import GroupToProve, PartitionToProve
 from krepair.rules.compaction import compaction_range_of
 from krepair.rules.evidence import Evidence
@@ -236,7 +236,7 @@ def readings_by_plan(
             protected=source.protected,
             drop_unstamped=source.drop_unstamped,
             aborted=b"",
-            stays=(_planned(staging, base, keys),),
+            latest_offsets=(_planned(staging, base, keys),),
             keyless=keys.keyless > 0,
             keeps_all=staging.plan.keeps_all,
             source_headers=originals.logs[base].digest,
@@ -246,7 +246,7 @@ def readings_by_plan(
 
 def _planned(staging: Staging, base_offset: int, keys: CompactedSource) -> OffsetFile:
     try:
-        return OffsetFile(packed=of_text(str(keys.stays)))
+        return OffsetFile(encoded=of_text(str(keys.stays)))
     except OffsetSetError as error:
         where = f"{staging.plan.folder}/{log_name(base_offset)}"
         raise StalePlanError(f"{where}: which of its records stay: {error}") from error
@@ -258,7 +258,7 @@ def prepared_by_plan(
     facts: Sequence[SegmentFacts],
     policy: MarkerPolicy,
     readings: Mapping[int, CompactItem],
-) -> Prepared:
+) -> PreparedPartition:
     """Build, from scans of the logs, the values that a search for keys would have given.
 
     Args:
@@ -268,7 +268,7 @@ def prepared_by_plan(
         policy: present inputs that do not come from the log.
         readings: result of ``readings_by_plan``.
     """
-    prepared = Prepared(CompactionInput(place, tuple(facts), policy, b""))
+    prepared = PreparedPartition(CompactionInput(place, tuple(facts), policy, b""))
     prepared.keys = key_compaction(plan).keys  # the proof counts the keys
     bound = compaction_range_of(facts, policy)
     if isinstance(bound, Skipped):
@@ -276,12 +276,14 @@ def prepared_by_plan(
     else:
         prepared.compaction_range = bound
     for base, keys in keys_by_base(compacted_groups(plan)).items():
-        (prepared.planned[base],) = readings[base].stays
+        (prepared.planned[base],) = readings[base].latest_offsets
         prepared.keyless[base] = keys.keyless
     return prepared
 
 
-def check_readings(staging: Staging, prepared: Prepared, readings: Mapping[int, CompactItem]) -> None:
+def check_readings(
+    staging: Staging, prepared: PreparedPartition, readings: Mapping[int, CompactItem]
+) -> None:
     """Check that the scans of the logs lead to the same work items that the writers used.
 
     Markers that are kept for a producer are not compared here, but later, together with all other decisions.
@@ -290,7 +292,7 @@ def check_readings(staging: Staging, prepared: Prepared, readings: Mapping[int, 
         StalePlanError: the scans lead to different items.
     """
     assert prepared.compaction_range is not None
-    now = reading_items(prepared, keys_by_base(compacted_groups(staging.plan)))
+    now = compact_items(prepared, keys_by_base(compacted_groups(staging.plan)))
     for base, reading in readings.items():
         repeated = now.get(base)
         item = None if repeated is None else replace(repeated, protected=reading.protected)

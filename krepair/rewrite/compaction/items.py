@@ -24,11 +24,13 @@ class Result(Outcome, frozen=True, kw_only=True):
 
     Attributes:
         position: position of a batch that compaction cannot read, -1 if there is none.
-        problem: what was expected at that position and what was found.
+        problem: what is wrong at that position.
+        beyond_limit: True if the batch has a record that is too large for krepair, though not for Kafka's cleaner.
     """
 
     position: int = -1
     problem: str = ""
+    beyond_limit: bool = False
 
 
 class KeysItem(Struct, frozen=True, kw_only=True):
@@ -71,17 +73,17 @@ class KeysResult(Result, frozen=True, kw_only=True):
         buckets: int64[BUCKETS], number of rows in each bucket over all files.
         keyless: number of committed data records without a key.
         scan: result of the scan, if one was requested.
-        noted: notes on the batches.
+        batch_notes: notes on the batches.
     """
 
     files: tuple[RowFile, ...] = ()
     buckets: bytes = b""
     keyless: int = 0
     scan: ScanResult | Failed | None = None
-    noted: BatchNotes = NO_NOTES
+    batch_notes: BatchNotes = NO_NOTES
 
     @property
-    def found(self) -> bool:
+    def searched(self) -> bool:
         """True if the task has searched for keys; it may have met a problem."""
         return bool(self.buckets or self.failure or self.problem)
 
@@ -122,14 +124,14 @@ class OffsetFile(Struct, frozen=True, kw_only=True):
     """Offsets, int64[N] ascending, in memory or in a file.
 
     Attributes:
-        path: path of the file in the scratch folder; empty if ``data`` or ``packed`` holds them.
+        path: path of the file in the scratch folder; empty if ``data`` or ``encoded`` holds them.
         data: bytes of the offsets.
-        packed: encoded offsets of one segment, see ``krepair.formats.offset_set``.
+        encoded: encoded offsets of one segment, see ``krepair.formats.offset_set``.
     """
 
     path: str = ""
     data: bytes = b""
-    packed: bytes = b""
+    encoded: bytes = b""
 
 
 class JoinResult(Result, frozen=True, kw_only=True):
@@ -138,13 +140,13 @@ class JoinResult(Result, frozen=True, kw_only=True):
     Attributes:
         offsets: last offsets of the keys.
         keys: number of keys.
-        held: last offset of each key of which an older record is kept elsewhere; a tombstone at that offset must be
-            kept too.
+        protected_tombstones: last offset of each key of which an older record is kept elsewhere; a tombstone at that
+            offset must be kept too.
     """
 
     offsets: OffsetFile = OffsetFile()
     keys: int = 0
-    held: OffsetFile = OffsetFile()
+    protected_tombstones: OffsetFile = OffsetFile()
 
 
 class CompactItem(Struct, frozen=True, kw_only=True):
@@ -158,14 +160,16 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         protected: sorted (producer id, epoch) whose markers are kept.
         drop_unstamped: True if tombstones without a delete horizon in their batch are old enough to be removed.
         aborted: int64[N, 3], aborted transactions that may touch the segment, see ``find_aborted``.
-        stays: offsets of the last record of each key; they may include those of other segments.
+        latest_offsets: offsets of the last record of each key; they may include those of other segments.
         keyless: True if there are records without a key.
-        noted: notes from ``KeysResult``; batches for which they suffice are not read.
+        batch_notes: notes from ``KeysResult``; batches for which they suffice are not read.
         keeps_all: True if transaction markers and tombstones are kept whatever their age.
-        held: offsets of tombstones that are kept whatever their age; they may include those of other segments.
+        protected_tombstones: offsets of tombstones that are kept whatever their age; they may include those of other
+            segments.
         held_markers: int64[H], ascending offsets of transaction markers that are kept for other replicas.
         source_headers: digest of the log's headers in the plan, if the segment is to be rewritten; else empty.
-        most_packed: largest size in bytes of the encoded ``stays`` in the result; 0 if they are not wanted.
+        max_encoded_bytes: largest size in bytes of the encoded ``latest_offsets`` in the result; 0 if they are not
+            wanted.
     """
 
     place: Place
@@ -177,14 +181,14 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     protected: tuple[tuple[int, int], ...]
     drop_unstamped: bool
     aborted: bytes
-    stays: tuple[OffsetFile, ...]
+    latest_offsets: tuple[OffsetFile, ...]
     keyless: bool = True
-    noted: BatchNotes = NO_NOTES
+    batch_notes: BatchNotes = NO_NOTES
     keeps_all: bool = False
-    held: tuple[OffsetFile, ...] = ()
+    protected_tombstones: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""
     source_headers: str = ""
-    most_packed: int = 0
+    max_encoded_bytes: int = 0
 
     @property
     def bytes_to_read(self) -> int:
@@ -199,13 +203,13 @@ class CompactResult(Result, frozen=True, kw_only=True):
         summary: summary of the scan of the compacted segment; None on failure.
         entries: content of the ``.txnindex``.
         tallies: int64[TALLY_COUNT], see ``compact_filter``.
-        stays: encoded offsets of the last record of each key; None if not requested, or too large.
+        encoded_offsets: encoded offsets of the last record of each key; None if not requested, or too large.
     """
 
     summary: SegmentSummary | None = None
     entries: bytes = b""
     tallies: bytes = b""
-    stays: bytes | None = None
+    encoded_offsets: bytes | None = None
 
 
 def ranges_of(data: bytes) -> Int64s:

@@ -18,7 +18,12 @@ from krepair.formats.batch_front import batch_front
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto, fill
-from krepair.rewrite.compaction.content import ContentBuffer, ContentError, content_of, record_problem
+from krepair.rewrite.compaction.batch_records import (
+    ContentBuffer,
+    ContentError,
+    record_problem,
+    uncompressed_records,
+)
 from krepair.rewrite.compaction.headers import BatchNotes, NoteTaker
 from krepair.rewrite.compaction.rows import BUCKETS, Rows
 from krepair.scan.unpacked_batches import UnpackedBatches
@@ -236,7 +241,7 @@ class KeyWalk:
         header = batch_v2.decode_header(window[place : place + batch_v2.HEADER_SIZE].tobytes())
         self._state[k.K_LAST_OFFSET] = header.base_offset - 1
         self._state[k.K_BATCH_LAST] = header.last_offset
-        pieces = content_of(header.codec, window, place, size, filled, self.read_into, here)
+        pieces = uncompressed_records(header.codec, window, place, size, filled, self.read_into, here)
         sizes = self._sizes[:0] if header.codec else self._sizes
 
         def take(buffer: Uint8s, end: int, remaining: int) -> tuple[int, int, int]:

@@ -24,7 +24,12 @@ from krepair.kernels.compact_headers import filter_headers
 from krepair.kernels.compact_packed import filter_packed, note_packed
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto, fill
-from krepair.rewrite.compaction.content import ContentBuffer, ContentError, content_of, record_problem
+from krepair.rewrite.compaction.batch_records import (
+    ContentBuffer,
+    ContentError,
+    record_problem,
+    uncompressed_records,
+)
 from krepair.rewrite.compaction.headers import GAP_BYTES, NO_NOTES, BatchNotes
 from krepair.rewrite.compaction.keys import whole_batch
 from krepair.scan.unpacked_batches import UnpackedBatches
@@ -425,7 +430,9 @@ class CompactedLog:
                 give(packer.add(kept[start : start + _PIECE_BYTES]))
             return status, read, after
 
-        source = content_of(header.codec, self._window, place, size, filled, self._read_into, position)
+        source = uncompressed_records(
+            header.codec, self._window, place, size, filled, self._read_into, position
+        )
         # Bytes are yielded after each piece of the source, so that no batch is in memory as a whole.
         reading = self._buffer.reading(source, header.codec, header.record_count, position, take)
         for _ in reading:

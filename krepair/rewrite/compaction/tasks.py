@@ -30,8 +30,8 @@ from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import ReadInto, ScanInputs, SegmentSummary, WholeWindows, scan_segment
 from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_LATEST, E_PRODUCER, TransactionReplay
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
+from krepair.rewrite.compaction.batch_records import ContentError
 from krepair.rewrite.compaction.check import SourceProof
-from krepair.rewrite.compaction.content import ContentError
 from krepair.rewrite.compaction.headers import NoteTaker
 from krepair.rewrite.compaction.items import (
     CompactItem,
@@ -170,7 +170,9 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
     except NoScratchError:
         return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}", scan=scanned)
     except ContentError as problem:
-        return KeysResult(position=problem.position, problem=problem.text, scan=scanned)
+        return KeysResult(
+            position=problem.position, problem=problem.text, beyond_limit=problem.beyond_limit, scan=scanned
+        )
     except OSError as error:
         return KeysResult(
             failure="unreadable", why=_position_text(error, f"{item.place.folder}/{name}"), scan=scanned
@@ -182,7 +184,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
         files=tuple(files),
         buckets=buckets.tobytes(),
         keyless=keyless,
-        noted=walk.noted,
+        batch_notes=walk.noted,
     )
 
 
@@ -234,7 +236,9 @@ def join_keys(item: JoinItem) -> JoinResult:
             others = _join(item, item.elsewhere, item.elsewhere_rows)
             held = np.sort(held[: k.held_offsets(table, others, held)])
         kept = _offset_file(item, "stays", offsets)
-        return JoinResult(offsets=kept, keys=len(offsets), held=_offset_file(item, "held", held))
+        return JoinResult(
+            offsets=kept, keys=len(offsets), protected_tombstones=_offset_file(item, "held", held)
+        )
     except NoScratchError:
         return JoinResult(failure="disk", why=f"{item.place.folder}: {SCRATCH_NEEDED}")
     except OSError as error:
@@ -286,20 +290,20 @@ def compact(item: CompactItem, tree: Tree) -> CompactResult:
     try:
         with _open_log(item, tree) as read_into:
             stay = stay_rules_of(item)
-            log = CompactedLog(read_into, item.size, stay, item.noted, sums=False)
+            log = CompactedLog(read_into, item.size, stay, item.batch_notes, sums=False)
             entries = sound_entries(item.place, item.base_offset, tree).data
             inputs = _inputs(item, entries)
             summary = scan_segment(inputs, log.read_into)
     except (ContentError, OffsetSetError, OSError) as problem:
         return CompactResult(**_failure(item, problem))
-    stays = packed(stay.offsets, item.base_offset) if _has_room(item, stay) else None
-    if stays is not None and len(stays) > item.most_packed:
-        stays = None
-    return replace(_scan_as_compacted(item, entries, log, summary)[0], stays=stays)
+    encoded = packed(stay.offsets, item.base_offset) if _has_room(item, stay) else None
+    if encoded is not None and len(encoded) > item.max_encoded_bytes:
+        encoded = None
+    return replace(_scan_as_compacted(item, entries, log, summary)[0], encoded_offsets=encoded)
 
 
 def _has_room(item: CompactItem, stay: StayRules) -> bool:
-    return item.most_packed > 0 and len(stay.offsets) <= MOST_OFFSETS
+    return item.max_encoded_bytes > 0 and len(stay.offsets) <= MOST_OFFSETS
 
 
 @shown_as("stage")
@@ -381,7 +385,11 @@ def _failure(item: CompactItem, problem: ContentError | OffsetSetError | OSError
     if isinstance(problem, OffsetSetError):
         return {"failure": "changed", "why": f"{_name(item)}: which of its records stay: {problem}"}
     if isinstance(problem, ContentError):
-        return {"position": problem.position, "problem": problem.text}
+        return {
+            "position": problem.position,
+            "problem": problem.text,
+            "beyond_limit": problem.beyond_limit,
+        }
     if isinstance(problem, WritingError):
         return {"failure": "disk", "why": f"{problem.filename}: {why(problem)}"}
     return {"failure": "unreadable", "why": _position_text(problem, _name(item))}
@@ -434,13 +442,13 @@ def stay_rules_of(item: CompactItem) -> StayRules:
         OffsetSetError: the offsets in a plan are not a valid set.
     """
     return StayRules(
-        offsets=offsets_between(item.stays, item.base_offset, item.next_base),
+        offsets=offsets_between(item.latest_offsets, item.base_offset, item.next_base),
         aborted=ranges_of(item.aborted),
         now_ms=item.now_ms,
         drop_unstamped=item.drop_unstamped,
         keyless=item.keyless,
         drop_stamped=not item.keeps_all,
-        held=offsets_between(item.held, item.base_offset, item.next_base),
+        held=offsets_between(item.protected_tombstones, item.base_offset, item.next_base),
     )
 
 
@@ -455,8 +463,8 @@ def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int6
     for file in files:
         if file.path and os.path.getsize(file.path) == 0:
             continue
-        if file.packed:
-            every: Any = unpacked(file.packed, first)
+        if file.encoded:
+            every: Any = unpacked(file.encoded, first)
         else:
             every = np.memmap(file.path, np.int64, "r") if file.path else np.frombuffer(file.data, np.int64)
         start, end = np.searchsorted(every, [first, after])
