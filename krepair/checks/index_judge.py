@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,12 @@ class IndexFile(NamedTuple):
 
 
 MISSING: Final = IndexFile(-1)
+_OFFSET, _POSITION = range(2)
+"""Columns of the entries of an offset index."""
+_TIMESTAMP, _OFFSET_OF_TIMESTAMP = range(2)
+"""Columns of the entries of a time index."""
+_PRODUCER, _MARKER = range(2)
+"""Columns of the entries of a transaction index, as an audit takes them."""
 
 
 class IndexProblem(NamedTuple):
@@ -87,21 +93,15 @@ class IndexProblem(NamedTuple):
 
 
 def offset_entries(file: IndexFile, base_offset: int) -> Int64s:
-    """Return the real entries of an offset index as int64[N, 2]: (absolute offset, position)."""
+    """Return the real entries of an offset index as int64[N, 2], columns ``_OFFSET`` and ``_POSITION``."""
     view = offset_index.view(file.data)
-    return _columns(view["relative_offset"].astype(np.int64) + base_offset, view["position"])
+    return np.column_stack([view["relative_offset"].astype(np.int64) + base_offset, view["position"]])
 
 
 def time_entries(file: IndexFile, base_offset: int) -> Int64s:
-    """Return the real entries of a time index as int64[N, 2]: (timestamp, absolute offset)."""
+    """Return the real entries of a time index as int64[N, 2], columns ``_TIMESTAMP`` and ``_OFFSET_OF_TIMESTAMP``."""
     view = time_index.view(file.data)
-    return _columns(view["timestamp"], view["relative_offset"].astype(np.int64) + base_offset)
-
-
-def _columns(first: Any, second: Any) -> Int64s:
-    entries = np.empty((len(first), 2), np.int64)
-    entries[:, 0], entries[:, 1] = first, second
-    return entries
+    return np.column_stack([view["timestamp"], view["relative_offset"].astype(np.int64) + base_offset])
 
 
 def entries_of(file: IndexFile, suffix: str) -> int:
@@ -237,14 +237,14 @@ class IndexAudit:
         first = self._next_offset
         if first == len(self.offsets):
             return
-        end = int(np.searchsorted(self.offsets[:, 1], positions[-1], side="right"))
+        end = int(np.searchsorted(self.offsets[:, _POSITION], positions[-1], side="right"))
         mine = self.offsets[first:end]
         if len(mine) == 0:
             return
         before = np.concatenate(([self.last_offset], lasts[:-1]))
-        at = np.minimum(np.searchsorted(positions, mine[:, 1]), len(positions) - 1)
-        exact = positions[at] == mine[:, 1]
-        wrong = ~exact | (before[at] >= mine[:, 0])
+        at = np.minimum(np.searchsorted(positions, mine[:, _POSITION]), len(positions) - 1)
+        exact = positions[at] == mine[:, _POSITION]
+        wrong = ~exact | (before[at] >= mine[:, _OFFSET])
         if np.count_nonzero(wrong):
             entry = int(np.argmax(wrong))
             text = (
@@ -263,10 +263,12 @@ class IndexAudit:
     def _feed_times(self, lasts: Int64s, timestamps: Int64s) -> None:
         first = self._next_time
         if first < len(self.times):
-            end = int(np.searchsorted(self.times[:, 1], lasts[-1], side="right"))
+            end = int(np.searchsorted(self.times[:, _OFFSET_OF_TIMESTAMP], lasts[-1], side="right"))
             mine = self.times[first:end]
             if len(mine):
-                before = self._largest_before(timestamps, np.searchsorted(lasts, mine[:, 1]))
+                before = self._largest_before(
+                    timestamps, np.searchsorted(lasts, mine[:, _OFFSET_OF_TIMESTAMP])
+                )
                 self._judge_times(first, mine, before)
             self._next_time = end
         if len(timestamps) > 1:
@@ -283,7 +285,7 @@ class IndexAudit:
         return before
 
     def _judge_times(self, first: int, mine: Int64s, before: Int64s) -> None:
-        wrong = mine[:, 0] <= before
+        wrong = mine[:, _TIMESTAMP] <= before
         if np.count_nonzero(wrong):
             entry = int(np.argmax(wrong))
             text = f"a batch before that offset has timestamp {int(before[entry])}"
@@ -358,7 +360,7 @@ class IndexAudit:
                 text = f"no entry beside a log of {log_end} bytes; at most {most} may have none"
                 self.problems.append(IndexProblem(INDEX, "KR206", -1, text))
             return
-        gaps = np.diff(np.concatenate(([0], self.offsets[:, 1], [log_end])))
+        gaps = np.diff(np.concatenate(([0], self.offsets[:, _POSITION], [log_end])))
         widest = int(np.argmax(gaps))
         most = max(SPARSE_BYTES, 2 * (interval_bytes + self.largest_batch))
         if int(gaps[widest]) > most:
@@ -445,9 +447,11 @@ class _GrowingAudit(IndexAudit):
         """Judge the entries of batches that were fed before the entries were written."""
         if self._next_time >= len(self.times):
             return
-        end = int(np.searchsorted(self.times[:, 1], self.last_offset, side="right"))
+        end = int(np.searchsorted(self.times[:, _OFFSET_OF_TIMESTAMP], self.last_offset, side="right"))
         mine = self.times[self._next_time : end]
-        wrong = (mine[:, 0] != self.largest) | (mine[:, 1] != self.offset_of_largest)
+        wrong = (mine[:, _TIMESTAMP] != self.largest) | (
+            mine[:, _OFFSET_OF_TIMESTAMP] != self.offset_of_largest
+        )
         if np.count_nonzero(wrong):
             text = f"the largest timestamp so far is {self.largest}, of offset {self.offset_of_largest}"
             self._note_time(self._next_time + int(np.argmax(wrong)), text, misleads=True)
@@ -530,11 +534,15 @@ class AbortedAudit:
         if len(self.aborted) == self._next or len(walked.positions) == 0:
             return
         base = walked.firsts
-        end = int(np.searchsorted(self.aborted[:, 1], base[-1], side="right"))
+        end = int(np.searchsorted(self.aborted[:, _MARKER], base[-1], side="right"))
         mine = self.aborted[self._next : end]
-        at = np.minimum(np.searchsorted(base, mine[:, 1]), len(base) - 1)
+        at = np.minimum(np.searchsorted(base, mine[:, _MARKER]), len(base) - 1)
         control = (walked.headers["attributes"][at] & batch_v2.CONTROL) != 0
-        wrong = (base[at] != mine[:, 1]) | ~control | (walked.headers["producer_id"][at] != mine[:, 0])
+        wrong = (
+            (base[at] != mine[:, _MARKER])
+            | ~control
+            | (walked.headers["producer_id"][at] != mine[:, _PRODUCER])
+        )
         if wrong.any():
             self._note(self._next + int(np.argmax(wrong)), "names no marker of that producer")
         self._next = max(end, self._next)

@@ -382,8 +382,8 @@ def _walk_old(
         rows.append((position + place, size, offset, timestamp, magic))
         last_offset = offset
         place += size
-    columns = np.array(rows, np.int64).reshape(-1, 5)
-    return columns[:, 0], columns[:, 1], _as_headers(columns), problem, position + place
+    positions, sizes, *fields = np.array(rows, np.int64).reshape(-1, 5).T
+    return positions, sizes, _as_headers(sizes, *fields), problem, position + place
 
 
 def _crc_of(read_at: ReadAt, raw: memoryview, place: int, size: int, position: int) -> int:
@@ -399,13 +399,13 @@ def _crc_of(read_at: ReadAt, raw: memoryview, place: int, size: int, position: i
     return crc
 
 
-def _as_headers(columns: Int64s) -> np.ndarray[Any, Any]:
-    headers = np.zeros(len(columns), batch_v2.HEADER.dtype)
-    headers["base_offset"] = columns[:, 2]
-    headers["batch_length"] = columns[:, 1] - message_set.LOG_OVERHEAD
+def _as_headers(sizes: Int64s, offsets: Int64s, timestamps: Int64s, magics: Int64s) -> np.ndarray[Any, Any]:
+    headers = np.zeros(len(sizes), batch_v2.HEADER.dtype)
+    headers["base_offset"] = offsets
+    headers["batch_length"] = sizes - message_set.LOG_OVERHEAD
     headers["partition_leader_epoch"] = -1
-    headers["magic"] = columns[:, 4]
-    headers["base_timestamp"] = headers["max_timestamp"] = columns[:, 3]
+    headers["magic"] = magics
+    headers["base_timestamp"] = headers["max_timestamp"] = timestamps
     for name in ("producer_id", "producer_epoch", "base_sequence"):
         headers[name] = -1
     headers["record_count"] = 1

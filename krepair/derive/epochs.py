@@ -22,6 +22,8 @@ from krepair.kernels.columns import Batches
 from krepair.kernels.scan import SegmentSummary
 
 EPOCH_COLUMNS: Final = 3
+RUN_EPOCH, RUN_FIRST, RUN_LAST = range(EPOCH_COLUMNS)
+"""Columns of a run of batches with one epoch: epoch, first base offset, last offset."""
 _NO_EPOCH: Final = -1
 
 

@@ -29,6 +29,8 @@ COMMIT: Final = 1
 # Columns of a transaction.
 T_PRODUCER, T_FIRST, T_LAST, T_MARKER, T_KIND, T_EPOCHS = range(6)
 TRANSACTION_COLUMNS: Final = 6
+# Columns of an aborted transaction: producer id, first offset, offset of its marker.
+A_PRODUCER, A_FIRST, A_MARKER = range(3)
 NONE: Final = -1
 """Value of T_FIRST and T_LAST without a data batch, and of T_MARKER without a marker."""
 
@@ -167,16 +169,17 @@ def begins_as_indexed(aborted: Int64s, latest: Int64s, indexed: Int64s) -> Int64
     consumers treat them as committed. krepair does the same.
 
     Args:
-        aborted: int64[N, 3] (producer id, first offset by the log, offset of the abort marker).
+        aborted: int64[N, 3], aborted transactions by the log, see ``A_PRODUCER``.
         latest: int64[N], highest offset at which each transaction may have begun.
-        indexed: int64[M, 3], the same three columns from the entries of the ``.txnindex``.
+        indexed: int64[M, 3], the same columns from the entries of the ``.txnindex``.
     """
-    first = aborted[:, 1]
+    first = aborted[:, A_FIRST]
     if not len(indexed):
         return first
-    indexed = indexed[np.argsort(indexed[:, 2], kind="stable")]
-    at = np.minimum(np.searchsorted(indexed[:, 2], aborted[:, 2]), len(indexed) - 1)
-    same, begins = (indexed[at][:, [0, 2]] == aborted[:, [0, 2]]).all(axis=1), indexed[at, 1]
+    indexed = indexed[np.argsort(indexed[:, A_MARKER], kind="stable")]
+    at = np.minimum(np.searchsorted(indexed[:, A_MARKER], aborted[:, A_MARKER]), len(indexed) - 1)
+    ends = [A_PRODUCER, A_MARKER]
+    same, begins = (indexed[at][:, ends] == aborted[:, ends]).all(axis=1), indexed[at, A_FIRST]
     return np.where(same & (first < begins) & (begins <= latest), begins, first)
 
 

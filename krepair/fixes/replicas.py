@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.commit.status import half_done
-from krepair.derive.epochs import EPOCH_COLUMNS
+from krepair.derive.epochs import EPOCH_COLUMNS, RUN_FIRST, RUN_LAST
 from krepair.derive.transactions import without_end
 from krepair.engine.engine import Engine
 from krepair.engine.items import LogsItem, Place
@@ -621,8 +621,8 @@ def _read(log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
 
 def _below(epochs: Int64s, bound: int) -> Int64s:
     """Return the epochs' runs of batches up to an offset; those after it may still be truncated."""
-    below = epochs[epochs[:, 1] < bound].copy()
-    below[:, 2] = np.minimum(below[:, 2], bound - 1)
+    below = epochs[epochs[:, RUN_FIRST] < bound].copy()
+    below[:, RUN_LAST] = np.minimum(below[:, RUN_LAST], bound - 1)
     return below
 
 

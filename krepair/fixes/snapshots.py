@@ -428,7 +428,7 @@ class _SnapshotAnalysis:
         self.result = self.result._replace(
             data=producer_snapshot.encode_table(table),
             producers=len(table),
-            open_transactions=int(np.count_nonzero(table[:, -1] >= 0)),
+            open_transactions=int(np.count_nonzero(table[:, producer_snapshot.OPEN_FIRST] >= 0)),
             forgets=not self.result.files and len(table) > 0,
         )
         return ""

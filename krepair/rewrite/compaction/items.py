@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from krepair.derive.transactions import A_FIRST, A_MARKER
 from krepair.engine.items import Failed, Outcome, Place, ScanItem, ScanResult
 from krepair.formats.arrays import Int64s
 from krepair.kernels.scan import SegmentSummary
@@ -213,13 +214,13 @@ class CompactResult(Result, frozen=True, kw_only=True):
 
 
 def ranges_of(data: bytes) -> Int64s:
-    """View the result of ``find_aborted`` as int64[N, 3]."""
+    """View the result of ``find_aborted`` as int64[N, 3], columns ``A_PRODUCER``, ``A_FIRST``, ``A_MARKER``."""
     return np.frombuffer(data, np.int64).reshape(-1, 3)
 
 
 def touching(ranges: Int64s, first: int, after: int) -> bytes:
     """Return the bytes of the aborted ranges that touch offsets from ``first`` to before ``after``."""
-    touches: Any = (ranges[:, 1] < after) & (ranges[:, 2] >= first)
+    touches: Any = (ranges[:, A_FIRST] < after) & (ranges[:, A_MARKER] >= first)
     return np.ascontiguousarray(ranges[touches]).tobytes()
 
 

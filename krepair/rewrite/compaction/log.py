@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from krepair.derive.transactions import A_FIRST, A_MARKER, A_PRODUCER
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_front import batch_front
@@ -378,8 +379,12 @@ class CompactedLog:
     def _all_go(self, header: BatchHeader) -> bool:
         aborted, offsets = self._stay.aborted, self._stay.offsets
         if header.is_transactional and len(aborted):
-            lows = aborted[:, 0] == header.producer_id
-            hit = lows & (aborted[:, 1] <= header.base_offset) & (aborted[:, 2] > header.base_offset)
+            lows = aborted[:, A_PRODUCER] == header.producer_id
+            hit = (
+                lows
+                & (aborted[:, A_FIRST] <= header.base_offset)
+                & (aborted[:, A_MARKER] > header.base_offset)
+            )
             if hit.any():
                 self.tallies[f.T_ABORTED] += header.record_count
                 return True

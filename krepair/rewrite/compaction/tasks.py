@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from krepair.checks.walk import walk
-from krepair.derive.transactions import begins_as_indexed
+from krepair.derive.transactions import A_FIRST, A_MARKER, A_PRODUCER, begins_as_indexed
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
@@ -95,7 +95,7 @@ def _find_aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
             indexed = aborts_in(sound_entries(item.place, base_offset, tree).data)
             aborted = entries[:, [E_PRODUCER, E_FIRST, E_LAST]]
             entries[:, E_FIRST] = begins_as_indexed(aborted, entries[:, E_LATEST], indexed)
-            named = set(map(tuple, indexed[:, [0, 2]].tolist()))
+            named = set(map(tuple, indexed[:, [A_PRODUCER, A_MARKER]].tolist()))
             missing = [row for row in ambiguous[:, [E_PRODUCER, E_LAST]].tolist() if tuple(row) not in named]
             if missing and not unclear:
                 producer, marker = missing[0]
@@ -106,7 +106,7 @@ def _find_aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
                 )
         parts.append(entries[:, [E_PRODUCER, E_FIRST, E_LAST]])
     ranges = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
-    ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
+    ranges = ranges[np.lexsort((ranges[:, A_FIRST], ranges[:, A_PRODUCER]))]
     return np.ascontiguousarray(ranges).tobytes(), unclear
 
 

@@ -16,6 +16,9 @@ from msgspec.structs import replace
 
 from krepair.derive.sums import RANGE_BITS
 from krepair.derive.transactions import (
+    A_FIRST,
+    A_MARKER,
+    A_PRODUCER,
     ABORT,
     COMMIT,
     NONE,
@@ -640,7 +643,6 @@ def _column(replica: Replica, disagreements: Sequence[m.Disagreement]) -> m.Repl
 
 KIND_NAMES: Final = {0: "ABORT", 1: "COMMIT"}
 _WITNESSES_NEEDED: Final = 2
-A_PRODUCER, A_FIRST, A_MARKER = range(3)
 """Columns of ``Replica.index_aborts``."""
 
 

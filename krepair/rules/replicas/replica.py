@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from krepair.derive.epochs import EPOCH_COLUMNS
+from krepair.derive.epochs import EPOCH_COLUMNS, RUN_EPOCH, RUN_FIRST, RUN_LAST
 from krepair.derive.sums import RANGE_COLUMNS
 from krepair.derive.transactions import TRANSACTION_COLUMNS
 from krepair.durable.scratch import SpilledRows
@@ -29,14 +29,16 @@ from krepair.logdir.view import ReplicaState
 # Source: LeaderEpochFileCache.assign (4.3.1), AbstractFetcherThread.truncateOnFetchResponse (3.9.2).
 
 START_COLUMNS: Final = 2
+_START_EPOCH, _START_OFFSET = range(START_COLUMNS)
+"""Columns of the start of an epoch; they are also the first two columns of a run."""
 
 
 class History(NamedTuple):
     """Leader epochs of a replica.
 
     Attributes:
-        runs: int64[N, 3] (epoch, first base offset, last offset) of the replica's batches.
-        starts: int64[M, 2] (epoch, start offset) from the replica's ``leader-epoch-checkpoint``.
+        runs: int64[N, EPOCH_COLUMNS], runs of the replica's batches.
+        starts: int64[M, START_COLUMNS], epoch and start offset, from the replica's ``leader-epoch-checkpoint``.
     """
 
     runs: Int64s
@@ -78,23 +80,23 @@ def _find_contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) ->
     Returns:
         (offset, epoch here, epoch there), None if there is no such batch.
     """
-    runs, other_runs = runs[runs[:, 0] >= 0], other_runs[other_runs[:, 0] >= 0]
-    starts = np.concatenate([_credible_entries(other_file, other_runs), other_runs[:, :2]])
+    runs, other_runs = (each[each[:, RUN_EPOCH] >= 0] for each in (runs, other_runs))
+    starts = np.concatenate([_credible_entries(other_file, other_runs), other_runs[:, :START_COLUMNS]])
     if not len(runs) or not len(starts):
         return None
-    starts = starts[np.argsort(starts[:, 0], kind="stable")]
+    starts = starts[np.argsort(starts[:, _START_EPOCH], kind="stable")]
     # Earliest offset at which each epoch, or a later epoch, begins on the other replica.
-    earliest = np.minimum.accumulate(starts[::-1, 1])[::-1]
-    later = np.searchsorted(starts[:, 0], runs[:, 0], "right")
+    earliest = np.minimum.accumulate(starts[::-1, _START_OFFSET])[::-1]
+    later = np.searchsorted(starts[:, _START_EPOCH], runs[:, RUN_EPOCH], "right")
     known = later < len(starts)
     begin = earliest[np.minimum(later, len(starts) - 1)]
-    wrong = np.flatnonzero(known & (begin <= runs[:, 2]))
+    wrong = np.flatnonzero(known & (begin <= runs[:, RUN_LAST]))
     if not len(wrong):
         return None
-    offsets = np.maximum(runs[wrong, 1], begin[wrong])
+    offsets = np.maximum(runs[wrong, RUN_FIRST], begin[wrong])
     place = int(np.argmin(offsets))
     run = int(wrong[place])
-    return int(offsets[place]), int(runs[run, 0]), int(starts[later[run], 0])
+    return int(offsets[place]), int(runs[run, RUN_EPOCH]), int(starts[later[run], _START_EPOCH])
 
 
 def _credible_entries(file: Int64s, runs: Int64s) -> Int64s:
@@ -104,10 +106,11 @@ def _credible_entries(file: Int64s, runs: Int64s) -> Int64s:
         file: entries of the epoch file, see ``History.starts``.
         runs: runs of batches in the log, without batches of v0 and v1, which have no epoch.
     """
-    runs = runs[np.argsort(runs[:, 0], kind="stable")]
+    runs = runs[np.argsort(runs[:, RUN_EPOCH], kind="stable")]
     # Last offset of all batches with a lower epoch than each run.
-    last = np.append(np.int64(-1), np.maximum.accumulate(runs[:, 2]))
-    believed: Int64s = file[file[:, 1] > last[np.searchsorted(runs[:, 0], file[:, 0], "left")]]
+    last = np.append(np.int64(-1), np.maximum.accumulate(runs[:, RUN_LAST]))
+    before = last[np.searchsorted(runs[:, RUN_EPOCH], file[:, _START_EPOCH], "left")]
+    believed: Int64s = file[file[:, _START_OFFSET] > before]
     return believed
 
 
