@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tools.torture.__main__ import PARTS, file_system_of
-from tools.torture.state import State
+from tools.torture.state import State, source_digest
 
 ROOT = Path(__file__).parent.parent.parent
 IN_THE_GATE = (
@@ -39,7 +39,7 @@ def run_part(part: str, folder: Path, *arguments: str) -> State:
     memory = Path("/dev/shm")
     where = memory if os.access(memory, os.W_OK) else folder
     on_disk = next(one.on_disk for one in PARTS if one.name == part)
-    return State(folder, part, file_system_of(where) if on_disk else "")
+    return State(folder / source_digest(), part, file_system_of(where) if on_disk else "")
 
 
 def run_script(script: str) -> str:
@@ -53,4 +53,4 @@ def run_script(script: str) -> str:
 
 def wrong_of(state: State) -> str:
     """The first things that were wrong, with the commands that replay them."""
-    return "\n".join(f"{state.command(case)}\n{text}" for case, text in state.all_wrong[:5])
+    return "\n".join(f"{state.command(case)}\n{text}" for case, text in list(state.all_wrong.items())[:5])

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from tools.torture import faults, goals
-from tools.torture.state import State, commit_here
+from tools.torture.state import CHANGED, State, commit_here, source_digest
 
 STATE: Final = Path(".torture")
 
@@ -93,10 +93,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 64
     if options.goals and options.report:
         return _report_goals(options)
-    here = commit_here()
-    if options.goals and not options.forget and (why := goals.why_not_here(_folder_of(options), here)):
-        print(f"--goals: {why}", file=sys.stderr)
-        return 64
     faults.start_again(["-m", "tools.torture", *(sys.argv[1:] if arguments is None else arguments)])
     faults.own_control()  # its file goes now, whichever parts are run
     parts = {part.name: part for part in PARTS}
@@ -113,8 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 seconds=options.seconds,
                 samples=options.samples or (goals.GOALS[part.name].samples if options.goals else None),
                 scenes=options.scene,
-                enough=goals.is_reached if options.goals else lambda state: False,
-                commit=here,
+                enough=goals.is_enough if options.goals else lambda state: False,
             )
             for part in chosen
         ]
@@ -134,10 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report_goals(options: argparse.Namespace) -> int:
-    """Print the table of the goals; return 0 if all are reached on one commit, 1 otherwise."""
-    lines = goals.all_lines(_folder_of(options), options.part or goals.GOALS)
-    print(goals.table(lines))
-    return 0 if goals.is_one_programme(lines) else 1
+    """Print the table of the goals; return 0 if all are reached on this commit, 1 otherwise."""
+    states, here = goals.states_of(_folder_of(options), options.part or goals.GOALS), commit_here()
+    print(goals.table(states, here))
+    return 0 if all(map(goals.is_reached, states)) and here and not here.endswith(CHANGED) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -194,8 +189,8 @@ def _run(part: Part, state: State, seeds: range, work: Path) -> None:
 
 
 def _folder_of(options: argparse.Namespace) -> Path:
-    """Return the folder of the state: goals use other samples, so their units differ."""
-    return Path(options.state) / "goals" if options.goals else Path(options.state)
+    """Return the folder of this source's states: goals use other samples, so their units differ."""
+    return Path(options.state) / source_digest() / ("goals" if options.goals else "")
 
 
 def _replay(parts: dict[str, Part], text: str, work: Path) -> int:
@@ -212,6 +207,7 @@ def _replay(parts: dict[str, Part], text: str, work: Path) -> int:
 
 def table(parts: Sequence[Part], states: Sequence[State]) -> str:
     """Return the figures in Markdown."""
+    commit = commit_here()
     lines = ["", "| Part | On | Commit | Day | Figures | Wrong |", "|---|---|---|---|---|---|"]
     for part, state in zip(parts, states, strict=True):
         figures = state.figures
@@ -219,7 +215,7 @@ def table(parts: Sequence[Part], states: Sequence[State]) -> str:
         if not state.date:
             continue
         shown = ", ".join(f"{count:,} {name}" for name, count in sorted(figures.items()))
-        on = f"{state.file_system or 'any'} | {', '.join(commit or '?' for commit in state.commits)}"
+        on = f"{state.file_system or 'any'} | {commit or '?'}"
         lines.append(f"| {part.about} | {on} | {state.date} | {shown} | {wrong:,} |")
     lines.append("")
     lines.append(f"Linux {platform.release()}, Python {platform.python_version()}")
