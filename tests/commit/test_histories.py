@@ -20,7 +20,11 @@ from tests.commit.loader_model import loading, served
 from tests.commit.scene import BASES, EXTENSIONS, FENCED, GROUPS, P2, POINTS, Scene, UnsyncedDisk, name, put
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
 
-MAY_REFUSE = ("by a broker started in between", "its undo was interrupted and has to end first")
+MAY_REFUSE = (
+    "by a broker started in between",
+    "was interrupted and has to end first",
+    "was begun and has to end first",
+)
 """Why nothing more is done, and what is there stays whole."""
 
 
