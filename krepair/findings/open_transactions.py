@@ -44,6 +44,11 @@ Owners = Mapping[int, Sequence["TransactionState"]]
 _SHOWN_AT_MOST: Final = 3
 GOING: Final = frozenset(state_name(status) for status in IN_PROGRESS)
 """States in which the coordinator has yet to end a transaction."""
+_DECIDED: Final = frozenset(
+    state_name(status) for status in (TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
+)
+"""States whose end is decided. No timeout applies: a coordinator that loads one sends the missing markers again
+(``TransactionStateManager.loadTransactionsForTxnTopicPartition`` 2.2.1, 3.9.0)."""
 _KNOWN: Final = frozenset(state_name(status) for status in TransactionStatus)
 
 
@@ -221,6 +226,11 @@ class Judging(NamedTuple):
         if owner is not None and _is_going(owner, transaction):
             age = max(self.last_write_ms - owner.start_ms, 0) if owner.start_ms >= 0 else 0
             begun = f"begun at {time_text(owner.start_ms)}, by {owner.coordinator}"
+            if owner.state in _DECIDED:
+                text = (
+                    f"{begun}; it is {owner.state}: the coordinator writes its markers, after a start again"
+                )
+                return "goes on", text, age
             overdue = age > owner.timeout_ms + COORDINATOR_SLACK_MS
             return "hangs" if overdue else "goes on", f"{begun}; its timeout is {owner.timeout_ms} ms", age
         text = (

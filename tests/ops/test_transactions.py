@@ -104,7 +104,7 @@ def test_transaction_that_is_over_for_the_coordinator_may_be_aborted(tmp_path: P
 NOT_PROVEN = [
     (Scene(state="Ongoing", partitions=(("t", 0),)), "is Ongoing by __transaction_state-0"),
     (Scene(state="Ongoing", partitions=(("u", 3),)), "is Ongoing by __transaction_state-0"),
-    (Scene(state="PrepareCommit", partitions=(("t", 0),)), "is PrepareCommit by"),
+    (Scene(state="PrepareCommit", partitions=(("s", 3),)), "is PrepareCommit by"),
     (Scene(state="PrepareAbort"), "is PrepareAbort by"),
     (Scene(state="PrepareEpochFence", epoch=6), "is PrepareEpochFence by"),
     (Scene(state="Ongoing", owner=8), "is Ongoing by"),  # its last id: nothing is known to be done
@@ -265,6 +265,14 @@ def test_transaction_whose_marker_may_lie_behind_damage_is_not_judged(tmp_path: 
         ("Ongoing", (("s", 3), ("t", 0)), 5, 90, []),  # its time is not up, whatever lies behind it
         ("Ongoing", (("t", 0),), 7, 0, ["KR103"]),  # a minute is allowed, and five of slack
         ("PrepareAbort", (("t", 0),), 1, 0, []),
+        (
+            "PrepareAbort",
+            (("t", 0),),
+            90,
+            90,
+            [],
+        ),  # its end is decided: no timeout counts, the markers follow
+        ("PrepareCommit", (("t", 0),), 90, 0, []),
         ("Ongoing", (("s", 3),), 1, 0, ["KR107"]),  # the end of the coordinator's log may not be here
         ("Ongoing", (("s", 3),), 1, 6, ["KR103"]),
         ("CompleteCommit", (), 1, 0, ["KR107"]),
