@@ -57,7 +57,11 @@ def fix_of(finding: Finding) -> str:
 
 
 def with_next_commands(
-    log_dir: str, findings: Sequence[Finding], modes: dict[str, str], waiting: Set[str] = frozenset()
+    log_dir: str,
+    findings: Sequence[Finding],
+    modes: dict[str, str],
+    waiting: Set[str] = frozenset(),
+    tiered: Set[str] = frozenset(),
 ) -> tuple[Finding, ...]:
     """Add severity, fix and next command to each finding.
 
@@ -67,11 +71,21 @@ def with_next_commands(
         modes: name of a fix -> recommended mode of that fix, see ``Fix.best_mode``; empty if the fix has nothing to do
             after all.
         waiting: folders of partitions whose interrupted swap has to be finished before any other fix.
+        tiered: folders of partitions that no fix changes, so that a plan of their findings would be empty.
     """
     return tuple(
-        _after_leftovers(log_dir, finding) if finding.partition in waiting else finding
+        _without_plan(finding)
+        if finding.partition in tiered
+        else _after_leftovers(log_dir, finding)
+        if finding.partition in waiting
+        else finding
         for finding in (_with_advice(log_dir, finding, modes) for finding in findings)
     )
+
+
+def _without_plan(finding: Finding) -> Finding:
+    command = NOTHING if finding.command.verb == "plan" else finding.command
+    return replace(finding, fix="none", command=command)
 
 
 def _after_leftovers(log_dir: str, finding: Finding) -> Finding:

@@ -258,7 +258,10 @@ def _check_one(
     skipped = [(analysis, left_alone(analysis)) for analysis in analyses]
     uncleanable = [analysis for analysis, reason in skipped if reason is not None and reason.damaged]
     waiting = {analysis.partition.folder for analysis in analyses if waits_for_leftovers(analysis.partition)}
-    findings = with_next_commands(view.path, list(all_findings(directory)), _best_modes(context), waiting)
+    tiered = {analysis.partition.folder for analysis in analyses if analysis.settings.tiered}
+    findings = with_next_commands(
+        view.path, list(all_findings(directory)), _best_modes(context), waiting, tiered
+    )
     report = LogDirReport(
         log_dir=view.path,
         cluster_id=view.cluster_id,

@@ -160,3 +160,21 @@ def test_a_skipped_partition_names_the_fix_that_comes_first(tmp_path: Path) -> N
     assert "--fix index=regenerate" in told[1], told
     assert told[1].startswith("2 krepair plan "), told
     assert told[2].startswith("0 krepair apply "), told
+
+
+@pytest.mark.parametrize("fault", ["torn tail", "no index", "swap"])
+def test_no_plan_is_advised_for_a_topic_that_no_fix_changes(tmp_path: Path, fault: str) -> None:
+    """The plan would be empty. A log start before the first segment is that of a tiered topic."""
+    directory = LogDir(tmp_path / "logs")
+    directory.partition("t").segment(data(100, 2)).segment(data(102)).segment(data(103))
+    folder = directory.write(log_starts={"t-0": 0}) / "t-0"
+    log = folder / f"{103:020d}.log"
+    if fault == "torn tail":
+        log.write_bytes(log.read_bytes()[:-5])
+    elif fault == "no index":
+        (folder / f"{102:020d}.index").unlink()
+    else:
+        (folder / f"{100:020d}.log").rename(folder / f"{100:020d}.log.swap")
+    ran = run("check", str(folder.parent), "--all", "--now", str(NOW_MS))
+    assert "KR607" in ran.out
+    assert "krepair plan" not in ran.out
