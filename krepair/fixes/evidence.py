@@ -861,8 +861,8 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     for index, gone in work.engine.map(find_missing_markers, items):
         partition = resting[index]
         if isinstance(gone, Failed):
-            partition.staging.fails(gone)
+            partition.staging.record_failure(gone)
         elif gone.path or gone.data:
             waiting += [(partition, (log.all_of_it, gone)) for log in partition.others]
     for partition, needed in work.engine.each(find_needed, waiting):
-        partition.staging.fails(needed)
+        partition.staging.record_failure(needed)

@@ -23,7 +23,7 @@ RECOVERED: Final = "KR801"
 """Rule of changes that prepare a partition for a start that reads no log; ``--fix recovery`` builds the bytes."""
 
 
-def removed(folder: str, file: FileRef | SnapshotFile, rule: str, reason: str) -> ReplaceFile:
+def removal_change(folder: str, file: FileRef | SnapshotFile, rule: str, reason: str) -> ReplaceFile:
     """Return the change that removes a file, whose backup is kept until purge.
 
     Args:
@@ -108,12 +108,14 @@ def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: Rebuilt
     if wrong:
         raise VerifyFailedError(f"{path}: what was made for it {wrong}; nothing was changed")
     like = (
-        path if staging.partition is None else file_it_is_like(staging.folder, staging.partition, change.name)
+        path
+        if staging.partition is None
+        else attribute_source(staging.folder, staging.partition, change.name)
     )
     put_staged(work, staging, change.name, data, read_attributes(like, work.disk.tree))
 
 
-def file_it_is_like(folder: PartitionFolder, partition: Partition, name: str) -> str:
+def attribute_source(folder: PartitionFolder, partition: Partition, name: str) -> str:
     """Return the file whose owner, mode and times a new file takes over.
 
     The result is the original, else the log of the same segment, else the last log.

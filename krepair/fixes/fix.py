@@ -18,7 +18,7 @@ from krepair.errors import UsageError
 from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context
 from krepair.fixes.files import RebuiltFile, stage_again
-from krepair.fixes.second_readings import SecondReading, as_planned, gone
+from krepair.fixes.second_readings import SecondReading, as_planned, check_removed
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.untouched import analyses_apart, left_for_leftovers, why_untouched
 from krepair.logdir.values import LogDir, Partition
@@ -185,7 +185,7 @@ class Fix(ABC):
         for change in staging.changes:
             assert isinstance(change, ReplaceFile)
             if change.method == "remove":
-                yield gone(staging, change, (change.name,))
+                yield check_removed(staging, change, (change.name,))
             else:
                 yield as_planned(staging, change)
 

@@ -11,10 +11,10 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, PartitionItem, Place, ScanItem, ScanResult
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, log_end_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import RebuiltFile, rebuild_change, removed
+from krepair.fixes.files import RebuiltFile, rebuild_change, removal_change
 from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import read_logs, scan_item
-from krepair.fixes.second_readings import SecondReading, as_planned, gone
+from krepair.fixes.second_readings import SecondReading, as_planned, check_removed
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.formats import txn_index
 from krepair.formats.broker_version import Version
@@ -59,11 +59,11 @@ class SwapFacts(NamedTuple):
 
     Attributes:
         pending: contents of the swap.
-        makes: indexes that a recovery would build for the swap.
+        new_indexes: indexes that a recovery would build for the swap.
     """
 
     pending: PendingSwap
-    makes: tuple[NewFile, ...]
+    new_indexes: tuple[NewFile, ...]
 
 
 class LeftoverFacts(NamedTuple):
@@ -71,18 +71,18 @@ class LeftoverFacts(NamedTuple):
 
     Attributes:
         swaps: decision on the partition's swaps.
-        makes: indexes to build for each swap, by base offset.
+        new_indexes: indexes to build for each swap, by base offset.
         removals: files to remove, in the order of removal.
-        left: reason for skipping this partition, or empty.
+        skip_reason: reason for skipping this partition, or empty.
         damaged: base offsets of live segments that are damaged before their ends.
         renames: index swaps without a log swap that replace a missing or a wrong index.
         copies: reason for keeping a ``.deleted`` file that the next start would delete, by file name.
     """
 
     swaps: SwapDecision = SwapDecision()
-    makes: dict[int, tuple[NewFile, ...]] = {}  # noqa: RUF012
+    new_indexes: dict[int, tuple[NewFile, ...]] = {}  # noqa: RUF012
     removals: tuple[Removal, ...] = ()
-    left: str = ""
+    skip_reason: str = ""
     damaged: frozenset[int] = frozenset()
     renames: tuple[FileRef, ...] = ()
     copies: dict[str, str] = {}  # noqa: RUF012
@@ -93,11 +93,11 @@ class IndexSwaps(NamedTuple):
 
     Attributes:
         renames: correct index swaps whose index is missing or wrong.
-        left: reason for skipping the partition, or empty.
+        skip_reason: reason for skipping the partition, or empty.
     """
 
     renames: tuple[FileRef, ...] = ()
-    left: str = ""
+    skip_reason: str = ""
 
 
 LEFTOVERS_RESULT: ResultKey[LeftoverFacts] = ResultKey("leftovers")
@@ -105,7 +105,7 @@ RULE = "KR601"
 _COMPARE: Final = Next.of("compare", "ID=LOGDIR", "ID=FACTS")
 """Command for swaps that this replica alone cannot judge."""
 
-_FIRST: Final = frozenset({"deleted", "void swap", "cleaned"})
+_REMOVED_BEFORE_SWAPS: Final = frozenset({"deleted", "void swap", "cleaned"})
 """Kinds of files that are removed before swaps are completed.
 
 A void swap is removed before the ``.cleaned`` that makes it void: without the ``.cleaned``, a start in between would
@@ -121,7 +121,10 @@ class Leftovers(Fix):
     name = "leftovers"
 
     def answers(self, finding: Finding) -> bool:
-        """Return whether the fix repairs a finding; an index without a log (KR205) has no position."""
+        """Return whether the fix repairs a finding.
+
+        KR205 without a position means an index whose log is missing; other KR205 findings belong to ``--fix index``.
+        """
         return finding.rule == RULE or (finding.rule == "KR205" and finding.position < 0)
 
     def reads_whole(self, partition: Partition, mode: str) -> bool:
@@ -140,7 +143,9 @@ class Leftovers(Fix):
             if holds_leftovers(analysis.partition) and not analysis.is_read_only
         ]
         with_swaps = [analysis for analysis in touched if log_swaps(analysis.partition)]
-        read_logs(context, [*with_swaps, *(analysis for analysis in touched if _deleted_behind(analysis))])
+        read_logs(
+            context, [*with_swaps, *(analysis for analysis in touched if _deleted_past_log_end(analysis))]
+        )
         items = [
             _item(
                 place_of(context.view, analysis.partition),
@@ -151,42 +156,43 @@ class Leftovers(Fix):
             for analysis in with_swaps
             for swap in log_swaps(analysis.partition)
         ]
-        read = _look_at_swaps(items, context.engine)
-        alone = _look_at_index_swaps(context, touched)
+        read = _inspect_swaps(items, context.engine)
+        index_swaps = _inspect_index_swaps(context, touched)
         for analysis in touched:
             folder = analysis.partition.folder
-            swaps, indexes = read.get(folder, []), alone.get(folder, IndexSwaps())
-            analysis.put(LEFTOVERS_RESULT, _see(analysis, swaps, indexes, context.version))
+            swaps, indexes = read.get(folder, []), index_swaps.get(folder, IndexSwaps())
+            analysis.put(LEFTOVERS_RESULT, _decide_leftovers(analysis, swaps, indexes, context.version))
 
     def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return findings KR601, the swaps to complete, and the files to remove."""
         findings, facts = leftover_findings(analysis), analysis.result(LEFTOVERS_RESULT)
         if facts is None:
             return Proposal(findings)
-        sides = tuple(f"leftovers: {name}: {side}" for name, side in facts.swaps.sides)
-        if facts.left:
-            notes = (*sides, f"its leftovers are not changed: {facts.left}")
+        comparisons = tuple(
+            f"leftovers: {name}: {comparison}" for name, comparison in facts.swaps.comparisons
+        )
+        if facts.skip_reason:
+            notes = (*comparisons, f"its leftovers are not changed: {facts.skip_reason}")
             return Proposal(
-                findings, notes=notes, left=Skipped("leftovers", facts.left, _COMPARE, damaged=True)
+                findings, notes=notes, left=Skipped("leftovers", facts.skip_reason, _COMPARE, damaged=True)
             )
         folder = analysis.partition.folder
         # Completing a swap, and its undo, use the .deleted and .cleaned names of the replaced segments. A killed
         # broker's files with these names are removed first, so undo restores them last.
-        before, behind = (
-            [
-                removed(folder, each.file, RULE, each.why)
-                for each in facts.removals
-                if (each.kind in _FIRST) is first
-            ]
-            for first in (True, False)
-        )
+        removed_first: list[ReplaceFile] = []
+        removed_last: list[ReplaceFile] = []
+        for removal in facts.removals:
+            removals = removed_first if removal.kind in _REMOVED_BEFORE_SWAPS else removed_last
+            removals.append(removal_change(folder, removal.file, RULE, removal.why))
         completions = [_completion(analysis, facts, completion) for completion in facts.swaps.completions]
         try:
             renames = [_renamed(analysis.partition, swap) for swap in facts.renames]
         except OSError as error:
             return Proposal(findings, left=Skipped("unreadable", f"{folder}: {why(error)}", damaged=True))
-        stays = (f"leftovers: {name} stays: {why}" for name, why in facts.copies.items())
-        return Proposal(findings, (*before, *completions, *renames, *behind), (*sides, *stays))
+        kept = (f"leftovers: {name} is kept: {why}" for name, why in facts.copies.items())
+        return Proposal(
+            findings, (*removed_first, *completions, *renames, *removed_last), (*comparisons, *kept)
+        )
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> RebuiltFile:
         return RebuiltFile(
@@ -209,7 +215,7 @@ class Leftovers(Fix):
                     if isinstance(change, CompleteSwap)
                 ]
         for staging, failed in work.engine.each(stage_swap, jobs):
-            staging.fails(failed)
+            staging.record_failure(failed)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Yield the checks of applied changes.
@@ -231,7 +237,9 @@ class Leftovers(Fix):
                 continue
             assert isinstance(change, ReplaceFile)
             is_removal = change.method == "remove"
-            yield gone(staging, change, (change.name,)) if is_removal else as_planned(staging, change)
+            yield (
+                check_removed(staging, change, (change.name,)) if is_removal else as_planned(staging, change)
+            )
 
 
 def _item_of(work: Work, staging: Staging, change: CompleteSwap) -> PartitionItem:
@@ -247,26 +255,37 @@ def holds_leftovers(partition: Partition) -> bool:
     return not partition.unreadable and (has_leftovers or bool(partition.orphan_indexes))
 
 
-def _see(
+def _decide_leftovers(
     analysis: PartitionAnalysis, swaps: Sequence[SwapFacts], indexes: IndexSwaps, version: Version
 ) -> LeftoverFacts:
+    """Decide which swaps of one partition are completed, and which leftovers are removed, renamed or kept.
+
+    Args:
+        swaps: contents of the partition's ``.log.swap`` files, ascending.
+        indexes: decision on its index swaps.
+        version: version of the broker that starts next, None if it is not known.
+    """
     partition = analysis.partition
-    makes = {swap.pending.base_offset: swap.makes for swap in swaps}
+    new_indexes = {swap.pending.base_offset: swap.new_indexes for swap in swaps}
     decision, damaged = SwapDecision(), frozenset[int]()
     if swaps:
         live = _live(analysis)
         damaged = frozenset(segment.base_offset for segment in live if segment.damaged)
         decision = decide_swaps([swap.pending for swap in swaps], live, _cleaned_bases(partition), version)
-        if not decision.left and len(live) != len(partition.segments):
-            decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
-    reason = _why_left_alone(partition) or decision.left or indexes.left
+        if not decision.skip_reason and len(live) != len(partition.segments):
+            decision = SwapDecision(
+                skip_reason="not all of its segments could be read", comparisons=decision.comparisons
+            )
+    reason = _skip_reason(partition) or decision.skip_reason or indexes.skip_reason
     if reason:
-        return LeftoverFacts(decision, makes, (), reason, damaged)
+        return LeftoverFacts(decision, new_indexes, (), reason, damaged)
     logs = frozenset(swap.base_offset for swap in log_swaps(partition))
     removals = decide_removals(partition.leftovers, partition.orphan_indexes, logs, decision, version)
     copies = _only_copies(analysis, decision)
-    goes = tuple(removal for removal in removals if removal.file.name not in copies)
-    return LeftoverFacts(decision, makes, goes, damaged=damaged, renames=indexes.renames, copies=copies)
+    removed_files = tuple(removal for removal in removals if removal.file.name not in copies)
+    return LeftoverFacts(
+        decision, new_indexes, removed_files, damaged=damaged, renames=indexes.renames, copies=copies
+    )
 
 
 def _live(analysis: PartitionAnalysis) -> list[LiveSegment]:
@@ -311,7 +330,7 @@ def _item(place: Place, partition: Partition, swap: Leftover, interval_bytes: in
     )
 
 
-def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SwapFacts]]:
+def _inspect_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SwapFacts]]:
     """Read swaps completely; return their contents by partition folder, in the order of the items."""
     if not items:
         return {}
@@ -351,21 +370,35 @@ def _index_swaps(partition: Partition) -> Iterator[tuple[Segment, Leftover, str]
             yield segment, leftover, suffix
 
 
-_IndexSwap = tuple[PartitionAnalysis, Segment, Leftover, str]
-"""Index swap with its partition and segment, and the suffix of the index."""
+class _IndexSwap(NamedTuple):
+    """Index swap without a log swap that a start would use.
+
+    Attributes:
+        analysis: analysis of the partition.
+        segment: segment of the swap.
+        swap: the ``.swap`` file.
+        suffix: suffix of the index that the swap replaces.
+    """
+
+    analysis: PartitionAnalysis
+    segment: Segment
+    swap: Leftover
+    suffix: str
 
 
-def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, IndexSwaps]:
+def _inspect_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, IndexSwaps]:
     """Return the decisions on index swaps by partition folder; only a reading of the logs proves a swap correct."""
     work = [
-        (analysis, *index_swap) for analysis in analyses for index_swap in _index_swaps(analysis.partition)
+        _IndexSwap(analysis, *index_swap)
+        for analysis in analyses
+        for index_swap in _index_swaps(analysis.partition)
     ]
     if not work:
         return {}
     from krepair.rewrite.indexes.segment import InspectItem, inspect_with_swaps
 
     def item_of(index_swap: _IndexSwap, swapped: tuple[str, ...]) -> tuple[ScanItem, InspectItem]:
-        analysis, segment, _, _ = index_swap
+        analysis, segment = index_swap.analysis, index_swap.segment
         return scan_item(context, analysis, segment), InspectItem(
             place=place_of(context.view, analysis.partition),
             base_offset=segment.base_offset,
@@ -377,25 +410,31 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
         )
 
     by_folder: dict[str, IndexSwaps] = {}
-    right_beside_another: list[_IndexSwap] = []
+    correct_beside_index: list[_IndexSwap] = []
 
     def note(analysis: PartitionAnalysis, renames: tuple[FileRef, ...], reason: str = "") -> None:
         known = by_folder.get(analysis.partition.folder, IndexSwaps())
-        by_folder[analysis.partition.folder] = IndexSwaps((*known.renames, *renames), known.left or reason)
+        by_folder[analysis.partition.folder] = IndexSwaps(
+            (*known.renames, *renames), known.skip_reason or reason
+        )
 
     # Results arrive in any order, and the plan must not depend on that order.
-    of_swaps = dict(context.engine.map(inspect_with_swaps, [item_of(each, (each[3],)) for each in work]))
+    of_swaps = dict(
+        context.engine.map(
+            inspect_with_swaps, [item_of(index_swap, (index_swap.suffix,)) for index_swap in work]
+        )
+    )
     for number, index_swap in enumerate(work):
         (scanned, inspected), (analysis, segment, swap, suffix) = of_swaps[number], index_swap
         is_missing = not any(file.name == swap.file.name.removesuffix(SWAP) for file in segment.files())
-        reason = _why_index_swap_stays(scanned, inspected, swap.file.name, suffix, is_missing=is_missing)
+        reason = _why_index_swap_kept(scanned, inspected, swap.file.name, suffix, is_missing=is_missing)
         note(analysis, (swap.file,) if is_missing and not reason else (), reason)
         if not is_missing and not reason and not _has_problem(inspected, suffix):
-            right_beside_another.append(index_swap)
+            correct_beside_index.append(index_swap)
     # A start from 3.0 on renames a correct swap over the present index; the fix does the same if that index is wrong.
-    items = [item_of(each, ()) for each in right_beside_another]
+    items = [item_of(index_swap, ()) for index_swap in correct_beside_index]
     of_indexes = dict(context.engine.map(inspect_with_swaps, items))
-    for number, (analysis, _, swap, suffix) in enumerate(right_beside_another):
+    for number, (analysis, _, swap, suffix) in enumerate(correct_beside_index):
         _, inspected = of_indexes[number]
         if not isinstance(inspected, Failed) and _has_problem(inspected, suffix):
             note(analysis, (swap.file,))
@@ -403,10 +442,12 @@ def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]
 
 
 def _has_problem(inspected: InspectResult | Failed, suffix: str) -> bool:
-    return isinstance(inspected, Failed) or any(of == suffix for of, _, _, _ in inspected.problems)
+    return isinstance(inspected, Failed) or any(
+        suffix_with_problem == suffix for suffix_with_problem, *_ in inspected.problems
+    )
 
 
-def _why_index_swap_stays(
+def _why_index_swap_kept(
     scanned: ScanResult | Failed,
     inspected: InspectResult | Failed,
     name: str,
@@ -418,7 +459,7 @@ def _why_index_swap_stays(
     later = "a broker of 3.0 or later renames it at its start: start one, or move it out of the folder"
     if isinstance(scanned, Failed) or isinstance(inspected, Failed) or not scanned.summary.is_whole:
         return f"{name}: the log of its segment is damaged, so nothing proves the index; {later}"
-    problem = next((text for of, _, _, text in inspected.problems if of == suffix), "")
+    problem = next((text for other, _, _, text in inspected.problems if other == suffix), "")
     if problem and is_missing:
         return (
             f"{name}: it is wrong ({problem}), and the index that it would become is missing; move it out of the "
@@ -437,7 +478,9 @@ def _renamed(partition: Partition, swap: FileRef) -> ReplaceFile:
     name = swap.name.removesuffix(SWAP)
     before = next((file for file in partition.files() if file.name == name), None)
     state = "missing" if before is None else "wrong"
-    why_made = f"an index swap without its log, of an index that is {state}: a broker since 3.0 renames it"
+    why_made = (
+        f"index swap without a log swap; the present index is {state}. A broker from 3.0 on renames the swap"
+    )
     return rebuild_change(partition.folder, name, before, data, RULE, why_made)
 
 
@@ -445,16 +488,16 @@ def _cleaned_bases(partition: Partition) -> list[int]:
     return [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
 
 
-def _why_left_alone(partition: Partition) -> str:
+def _skip_reason(partition: Partition) -> str:
     """Return why no decision on a folder's leftovers is possible, or empty."""
     return (
         half_done(partition)
         or no_brokers_name(partition.leftovers, partition.specials)
-        or _txn_swap_alone(partition)
+        or _why_txn_swap_kept(partition)
     )
 
 
-def _deleted_behind(analysis: PartitionAnalysis) -> list[Leftover]:
+def _deleted_past_log_end(analysis: PartitionAnalysis) -> list[Leftover]:
     """Return each ``.log.deleted`` after the last segment and below the recorded high watermark."""
     last = max((segment.base_offset for segment in analysis.partition.segments), default=-1)
     return [
@@ -471,7 +514,8 @@ def _only_copies(analysis: PartitionAnalysis, decision: SwapDecision) -> dict[st
     """Return the reason for keeping each file that a start deletes but that may hold the only copy of records, by name.
 
     Retention deletes segments below the log start offset, and a cleaner deletes segments that it has rewritten. A
-    follower that truncates its log deletes segments past the new log end, but never committed records. So if a
+    follower that truncates its log deletes segments past the new log end and, except after an unclean leader election,
+    no committed records. So if a
     ``.log.deleted`` after the log end has committed records, a start truncated these records, and no other copy may
     exist.
     """
@@ -480,12 +524,12 @@ def _only_copies(analysis: PartitionAnalysis, decision: SwapDecision) -> dict[st
     return {
         leftover.file.name: f"the log ends at {end} and the recorded high watermark is {analysis.high_watermark}, so "
         "it may hold the only copy of committed records: move it out of the log directory, or fetch the partition again"
-        for leftover in _deleted_behind(analysis)
+        for leftover in _deleted_past_log_end(analysis)
         if leftover.base_offset >= end
     }
 
 
-def _txn_swap_alone(partition: Partition) -> str:
+def _why_txn_swap_kept(partition: Partition) -> str:
     """Return why a lone ``.txnindex.swap`` is kept: no other file may list its aborted transactions; or empty."""
     logs = {swap.base_offset for swap in log_swaps(partition)}
     segments = {segment.base_offset: segment for segment in partition.segments}
@@ -503,8 +547,9 @@ def _txn_swap_alone(partition: Partition) -> str:
         ):
             continue
         return (
-            f"{leftover.file.name}: it has no .log{SWAP}, and it differs from the .txnindex that is there; a broker "
-            "since 3.0 renames it over that .txnindex unread, an earlier one deletes that .txnindex and leaves this one"
+            f"{leftover.file.name}: it has no .log{SWAP}, and it differs from the present .txnindex; "
+            "brokers from 3.0 on overwrite the .txnindex with the swap without reading it; earlier brokers delete the "
+            ".txnindex and keep the swap"
         )
     return ""
 
@@ -525,7 +570,7 @@ def _same_bytes(swap_file: FileRef, other: FileRef | None) -> bool:
 def _completion(analysis: PartitionAnalysis, facts: LeftoverFacts, completion: Completion) -> CompleteSwap:
     swap, replaced = completion
     bases = {swap.base_offset, *(segment.base_offset for segment in replaced)}
-    goes = [
+    removed_files = [
         file.name
         for file in analysis.partition.files()
         if _stem_base(file.name) in bases
@@ -533,7 +578,9 @@ def _completion(analysis: PartitionAnalysis, facts: LeftoverFacts, completion: C
         and not parse_file_name(file.name).state
     ]
     own = {f"{offset_name(swap.base_offset)}{suffix}{SWAP}" for suffix in INDEX_SUFFIXES}
-    goes += [leftover.file.name for leftover in analysis.partition.leftovers if leftover.file.name in own]
+    removed_files += [
+        leftover.file.name for leftover in analysis.partition.leftovers if leftover.file.name in own
+    ]
     return CompleteSwap(
         change_id=f"{analysis.partition.folder}/{swap.name}",
         base_offset=swap.base_offset,
@@ -542,10 +589,10 @@ def _completion(analysis: PartitionAnalysis, facts: LeftoverFacts, completion: C
         last_offset=swap.end_offset - 1,
         batches=swap.batches,
         replaces=tuple(segment.base_offset for segment in replaced),
-        goes=tuple(sorted(goes)),
+        goes=tuple(sorted(removed_files)),
         copied=tuple(base for base in sorted(bases) if base in facts.damaged),
-        makes=facts.makes[swap.base_offset],
-        reason="every broker finishes it at its next start, to the same records",
+        makes=facts.new_indexes[swap.base_offset],
+        reason="every broker completes it at its next start, with the same records",
         undo=KeepOriginal(),
     )
 
@@ -569,12 +616,12 @@ def leftover_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
                 evidence=_evidence(analysis, leftover),
                 bytes=leftover.file.size,
                 severity=_severity(analysis, leftover),
-                fix="none" if _is_left_alone(analysis, leftover) else "",
+                fix="none" if _is_kept(analysis, leftover) else "",
             )
-    yield from _taken_for_logs(analysis.partition)
+    yield from _mistaken_for_logs(analysis.partition)
 
 
-def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
+def _mistaken_for_logs(partition: Partition) -> Iterator[Finding]:
     """Yield findings on files that a broker mistakes for logs because of the number before the first dot."""
     bases = {segment.base_offset for segment in partition.segments}
     for leftover in partition.leftovers:
@@ -585,8 +632,9 @@ def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
                 partition=partition.folder,
                 file=file.name,
                 evidence=(
-                    f"{file.size} bytes; the next start takes it for the log of offset {base} and begins an empty "
-                    f"{log_name(base)}, which hides records or moves the log end: move it out of the folder before"
+                    f"{file.size} bytes; the next start mistakes it for the log of offset {base} and creates an empty "
+                    f"{log_name(base)}, which hides records or moves the log end. Move the file out of the folder "
+                    "before you start the broker"
                 ),
                 bytes=file.size,
                 fix="none",
@@ -606,11 +654,11 @@ def _why_removed(facts: LeftoverFacts, leftover: Leftover) -> str:
     return next((removal.why for removal in facts.removals if removal.file == leftover.file), "")
 
 
-def _is_left_alone(analysis: PartitionAnalysis, leftover: Leftover) -> bool:
+def _is_kept(analysis: PartitionAnalysis, leftover: Leftover) -> bool:
     facts = analysis.result(LEFTOVERS_RESULT)
     if facts is None or leftover.file.name in facts.copies:
         return True
-    return bool(facts.left) and not _why_removed(facts, leftover)
+    return bool(facts.skip_reason) and not _why_removed(facts, leftover)
 
 
 def _evidence(analysis: PartitionAnalysis, leftover: Leftover) -> str:
@@ -618,24 +666,24 @@ def _evidence(analysis: PartitionAnalysis, leftover: Leftover) -> str:
     facts = analysis.result(LEFTOVERS_RESULT)
     size = f"{leftover.file.size} bytes"
     if facts is None:
-        return f"{size}; left alone: krepair never changes this topic"
+        return f"{size}; not changed: krepair never changes this topic"
     if leftover.kind != "swap":
-        more = "; left alone for the swap in its folder" if facts.left else ""
+        more = "; not removed because of the swap in its folder" if facts.skip_reason else ""
         if leftover.file.name in facts.copies:
-            more = f"; left alone: {facts.copies[leftover.file.name]}"
+            more = f"; not removed: {facts.copies[leftover.file.name]}"
         return f"{size}; the next start deletes it{more}"
     if leftover.file in facts.renames:
         return f"{size}; becomes {leftover.file.name.removesuffix(SWAP)}"
     removed = _why_removed(facts, leftover)
     if removed:
         return f"{size}; {removed}"
-    alone = f"; left alone: {facts.left}" if facts.left else ""
+    kept = f"; not changed: {facts.skip_reason}" if facts.skip_reason else ""
     name = f"{log_name(max(leftover.base_offset, 0))}{SWAP}"
     if leftover.file.name != name:
         has_log = any(swap.file.name == name for swap in log_swaps(analysis.partition))
-        return f"{size}; belongs to {name}{alone}" if has_log else f"{size}{alone}"
-    side = dict(facts.swaps.sides).get(name, size)
-    return f"{side}{alone or '; the next start finishes it, as --fix leftovers does'}"
+        return f"{size}; belongs to {name}{kept}" if has_log else f"{size}{kept}"
+    comparison = dict(facts.swaps.comparisons).get(name, size)
+    return f"{comparison}{kept or '; the next start completes it, as --fix leftovers does'}"
 
 
 def swap_forecast(analysis: PartitionAnalysis) -> str:
@@ -643,15 +691,17 @@ def swap_forecast(analysis: PartitionAnalysis) -> str:
     facts = analysis.result(LEFTOVERS_RESULT)
     if facts is None or not any(leftover.kind == "swap" for leftover in analysis.partition.leftovers):
         return ""
-    if facts.left:
-        return f"a .swap is finished first, and versions differ or records are lost: {facts.left}"
+    if facts.skip_reason:
+        return (
+            "the start first completes a .swap, with a result that depends on the version or loses records: "
+            f"{facts.skip_reason}"
+        )
     texts = []
     for completion in facts.swaps.completions:
-        gone = f"replaces segments {', '.join(str(base.base_offset) for base in completion.replaces)}"
-        texts.append(
-            f"{completion.swap.name} is finished first: {gone if completion.replaces else 'it becomes the segment'}"
-        )
-    texts += [f"{swap.name} is thrown away" for swap in facts.swaps.void]
+        replaced = f"replaces segments {', '.join(str(base.base_offset) for base in completion.replaces)}"
+        effect = replaced if completion.replaces else "it becomes the segment"
+        texts.append(f"{completion.swap.name} is completed first: {effect}")
+    texts += [f"{swap.name} is deleted" for swap in facts.swaps.void]
     texts += [
         f"{removal.file.name}: {removal.why}" for removal in facts.removals if removal.kind == "index swap"
     ]
@@ -661,28 +711,41 @@ def swap_forecast(analysis: PartitionAnalysis) -> str:
 def freed_at_start(
     analyses: Iterable[PartitionAnalysis], deleted_folders: Iterable[Partition]
 ) -> Finding | None:
-    """Return KR701 with the space that the broker frees at its next start, if the start gets that far; else None."""
-    counts: dict[str, tuple[int, int]] = {}
+    """Return KR701 with the space that the broker frees at its next start, if the start gets that far; else None.
 
-    def add(noun: str, sizes: Iterable[int]) -> None:
+    Sizes are allocated bytes: what the file system frees.
+    """
+    counts: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def add(one: str, many: str, sizes: Iterable[int]) -> None:
         known = list(sizes)
         if known:
-            count, size = counts.get(noun, (0, 0))
-            counts[noun] = (count + len(known), size + sum(known))
+            count, size = counts.get((one, many), (0, 0))
+            counts[one, many] = (count + len(known), size + sum(known))
 
     for analysis in analyses:
-        for kind in ("deleted", "cleaned"):
+        for kind, one, many in (
+            ("deleted", ".deleted file", ".deleted files"),
+            ("cleaned", ".cleaned file", ".cleaned files"),
+        ):
             add(
-                f".{kind}",
+                one,
+                many,
                 (leftover.file.blocks for leftover in analysis.partition.leftovers if leftover.kind == kind),
             )
-        add("indexes without a log", (file.blocks for file in analysis.partition.orphan_indexes))
+        add(
+            "index without a log",
+            "indexes without a log",
+            (file.blocks for file in analysis.partition.orphan_indexes),
+        )
     for partition in deleted_folders:
-        add("in -delete folders", (file.blocks for file in partition.files()))
+        add(
+            "file in -delete folders", "files in -delete folders", (file.blocks for file in partition.files())
+        )
     total = sum(size for _, size in counts.values())
     if not total:
         return None
     parts = ", ".join(
-        f"{count_text(count, 'file')} {noun} of {size} bytes" for noun, (count, size) in counts.items()
+        f"{count_text(count, one, many)} ({size} bytes)" for (one, many), (count, size) in counts.items()
     )
     return Finding(rule="KR701", evidence=f"{total} bytes: {parts}", bytes=total)

@@ -136,7 +136,7 @@ def as_planned(staging: Staging, change: ReplaceFile) -> SecondReading:
     return read_here(change, kind, not_as_planned(path, change, staging.folder.tree))
 
 
-def gone(staging: Staging, change: Change, names: tuple[str, ...]) -> SecondReading:
+def check_removed(staging: Staging, change: Change, names: tuple[str, ...]) -> SecondReading:
     """Return the reading of removed files: absent, and unchanged in the backup unless apply has deleted it."""
     keep = "" if staging.freed.intersection(names) else staging.keep
     wrong = [text for name in names for text in _not_gone(staging, name, keep)]

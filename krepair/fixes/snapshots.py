@@ -14,7 +14,7 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, Place, ScanItem, ScanResult
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, next_start_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import RebuiltFile, rebuild_change, removed
+from krepair.fixes.files import RebuiltFile, rebuild_change, removal_change
 from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
 from krepair.fixes.forgotten import Open, OpenTransactions, ScanFrom
 from krepair.fixes.gate import gaps_of
@@ -844,7 +844,9 @@ def _closing_change(analysis: PartitionAnalysis, forgotten: StaleTransactions) -
 
 
 def _removal_change(analysis: PartitionAnalysis, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
-    return removed(analysis.partition.folder, file, _RULES[reason], f"{_damage_text(file)}{reason.value}")
+    return removal_change(
+        analysis.partition.folder, file, _RULES[reason], f"{_damage_text(file)}{reason.value}"
+    )
 
 
 def _damage_text(file: SnapshotFile | None) -> str:

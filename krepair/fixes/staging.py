@@ -151,7 +151,7 @@ class Staging:
             kind = UnwritableError if isinstance(error, WritingError) else RefusedError
             self.problem = self.problem or kind(why)
 
-    def fails(self, failed: Failed | None) -> None:
+    def record_failure(self, failed: Failed | None) -> None:
         """Store a task's failure as the problem, if there is none yet."""
         if failed is not None:
             self.problem = self.problem or error_of(failed.kind, failed.why)
@@ -337,10 +337,10 @@ class Work:
                 log says ignores it: another change of the same plan may repair that index.
         """
         if isinstance(result, Failed):
-            staging.fails(result)
+            staging.record_failure(result)
             return
         if with_txn_index and result.txn_damage:
-            staging.fails(Failed("changed", result.txn_damage))
+            staging.record_failure(Failed("changed", result.txn_damage))
             return
         segments = staging.listed.segments
         segment = segments[bisect_left(segments, base_offset, key=lambda segment: segment.base_offset)]

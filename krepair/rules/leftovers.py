@@ -93,14 +93,14 @@ class SwapDecision(NamedTuple):
     Attributes:
         completions: swaps that are completed, ascending.
         void: swaps that every broker deletes without losing records, ascending.
-        left: reason for skipping all swaps, or empty.
-        sides: (name of a swap, comparison of the swap with the segments that it would replace), for the reviewer.
+        skip_reason: reason for skipping all swaps, or empty.
+        comparisons: (name of a swap, comparison of the swap with the segments that it would replace), for the reviewer.
     """
 
     completions: tuple[Completion, ...] = ()
     void: tuple[PendingSwap, ...] = ()
-    left: str = ""
-    sides: tuple[tuple[str, str], ...] = ()
+    skip_reason: str = ""
+    comparisons: tuple[tuple[str, str], ...] = ()
 
 
 class Removal(NamedTuple):
@@ -136,14 +136,14 @@ def decide_swaps(
     void = [swap for swap in swaps if lowest is not None and swap.base_offset >= lowest]
     valid = [swap for swap in swaps if swap not in void]
     completions = tuple(Completion(swap, _segments_in_swap(swap, live)) for swap in valid)
-    reason = next((text for swap in void if (text := _why_void_swap_stays(swap, lowest or 0))), "")
-    reason = reason or _why_left(completions, live, version)
-    sides = tuple(
+    reason = next((text for swap in void if (text := _why_void_swap_kept(swap, lowest or 0))), "")
+    reason = reason or _skip_reason(completions, live, version)
+    comparisons = tuple(
         (swap.name, _comparison_text(Completion(swap, _segments_in_swap(swap, live)), live)) for swap in swaps
     )
     if reason:
-        return SwapDecision(left=reason, sides=sides)
-    return SwapDecision(completions, tuple(void), sides=sides)
+        return SwapDecision(skip_reason=reason, comparisons=comparisons)
+    return SwapDecision(completions, tuple(void), comparisons=comparisons)
 
 
 def _segments_in_swap(swap: PendingSwap, live: Sequence[LiveSegment]) -> tuple[LiveSegment, ...]:
@@ -176,7 +176,7 @@ def _log_end(live: Sequence[LiveSegment]) -> str:
     return f"; the log ends at {live[-1].end_offset}" if live else ""
 
 
-def _why_void_swap_stays(swap: PendingSwap, cleaned: int) -> str:
+def _why_void_swap_kept(swap: PendingSwap, cleaned: int) -> str:
     """Return the reason why a void swap must not be deleted; empty if other segments have each of its batches."""
     fact = f"{swap.name}: the .cleaned at {cleaned} makes every broker delete this swap"
     if swap.problem:
@@ -188,7 +188,7 @@ def _why_void_swap_stays(swap: PendingSwap, cleaned: int) -> str:
     return f"{fact}, but no segment has {batches}: the swap may hold the only copy"
 
 
-def _why_left(completions: Sequence[Completion], live: Sequence[LiveSegment], version: Version) -> str:
+def _skip_reason(completions: Sequence[Completion], live: Sequence[LiveSegment], version: Version) -> str:
     """Return the reason why krepair leaves a partition's swaps to the user; empty if it completes them."""
     for completion in completions:
         text = _why_swap_is_left(completion, live)
@@ -322,7 +322,7 @@ def decide_removals(
             yield Removal(
                 "index swap",
                 leftover.file,
-                f"an index swap without its log; {_why_lone_index_swap_goes(version)}",
+                f"an index swap without its log; {_why_lone_index_swap_removed(version)}",
             )
     for kind, text in _LEFT_BEHIND:
         for leftover in leftovers:
@@ -333,7 +333,7 @@ def decide_removals(
             yield Removal("orphan", orphan, "an index without its log; the next start deletes it")
 
 
-def _why_lone_index_swap_goes(version: Version) -> str:
+def _why_lone_index_swap_removed(version: Version) -> str:
     later = "a broker since 3.0 renames it over the index that is there, unread"
     earlier = "one before 3.0 deletes the indexes of that segment and leaves it"
     if version is None:

@@ -155,7 +155,7 @@ def aside_line(folder: str, why: str, *, deletes: bool = False) -> ForecastLine:
 def _line_of(view: LogDir, analysis: PartitionAnalysis, version: Version) -> ForecastLine:
     swaps = swap_forecast(analysis)
     leftovers = analysis.result(LEFTOVERS_RESULT)
-    pending = leftovers is not None and bool(leftovers.left) and not simulated_of(analysis)
+    pending = leftovers is not None and bool(leftovers.skip_reason) and not simulated_of(analysis)
     reason = why_unknown(analysis) or (swaps if pending else "")
     if reason:
         return ForecastLine(partition=analysis.partition.folder, expected="unknown", text=reason)

@@ -201,7 +201,7 @@ def read_again(partition: PartitionPlan) -> None:
     folder: Any = SimpleNamespace(private="/private", at=lambda name: name, tree=tree)
     staging = Staging(partition, None, folder, partition.changes)
     for change, name in zip(partition.changes, names_of(partition), strict=True):
-        assert second_readings.gone(staging, change, (name,)).files == 1
+        assert second_readings.check_removed(staging, change, (name,)).files == 1
 
 
 def kept(partition: PartitionPlan) -> None:

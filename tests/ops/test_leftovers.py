@@ -308,7 +308,7 @@ def test_a_txnindex_swap_alone_that_differs_is_left_alone(tmp_path: Path) -> Non
     root = pending.write(tmp_path / "logs", without=(".log", ".index", ".timeindex"))
     plan = part(make_plan(str(root), options()), FOLDER)
     assert (plan.status, plan.code) == ("left alone", "leftovers")
-    assert "renames it over that .txnindex unread" in plan.why
+    assert "overwrite the .txnindex with the swap without reading it" in plan.why
 
 
 def test_damaged_segments_that_are_replaced_are_kept_as_real_copies_and_come_back(tmp_path: Path) -> None:

@@ -97,14 +97,14 @@ def test_what_brokers_would_not_do_alike_or_lose_records_by_is_left_with_both_si
 ):
     decision = decided(*swaps, live=live)
     assert (decision.completions, decision.void) == ((), ())
-    assert told in decision.left
-    assert len(decision.sides) == len(swaps)
+    assert told in decision.skip_reason
+    assert len(decision.comparisons) == len(swaps)
 
 
 def test_two_groups_are_completed_for_a_broker_that_keeps_what_lies_between():
     two = (swap(100, 200), swap(300, 400))
     assert replaced(decided(*two, version=(2, 2, 1))) == [(100, (100,)), (300, (300,))]
-    assert decided(*two, version=(3, 9, 2)).left
+    assert decided(*two, version=(3, 9, 2)).skip_reason
     neighbours = (swap(100, 200), swap(200, 300))
     assert replaced(decided(*neighbours, version=(3, 9, 2))) == [(100, (100,)), (200, (200,))]
 
@@ -120,17 +120,17 @@ def test_a_cleaned_at_or_below_makes_a_swap_void_and_one_above_does_not():
 )
 def test_a_void_swap_stays_unless_each_of_its_batches_is_in_a_segment_that_is_there(pending: PendingSwap):
     decision = decided(pending, cleaned=(100,))
-    assert decision.left
+    assert decision.skip_reason
     assert not decision.void
 
 
 def test_one_batch_in_no_segment_is_told_and_how_many_there_are():
     pending = swap(100, 400, batches=9)
-    assert decided(pending, cleaned=(100,)).left == ""
-    told = decided(pending._replace(missing=3), cleaned=(90, 95)).left
+    assert decided(pending, cleaned=(100,)).skip_reason == ""
+    told = decided(pending._replace(missing=3), cleaned=(90, 95)).skip_reason
     assert told.startswith(f"{100:020d}.log.swap: the .cleaned at 90 makes every broker delete this swap")
     assert "no segment has 3 of its 9 batches" in told
-    broken = decided(pending._replace(problem="position 7: bad CRC"), cleaned=(100,)).left
+    broken = decided(pending._replace(problem="position 7: bad CRC"), cleaned=(100,)).skip_reason
     assert (
         "but krepair cannot compare it with the segments: position 7: bad CRC; by hand, move it out" in broken
     )
@@ -138,40 +138,42 @@ def test_one_batch_in_no_segment_is_told_and_how_many_there_are():
 
 def test_a_cleaned_at_offset_0_counts():
     decision = decided(swap(0, 100), cleaned=(0,))
-    assert (decision.void, decision.left) == ((swap(0, 100),), "")
-    assert "the .cleaned at 0 makes" in decided(swap(0, 100)._replace(missing=1), cleaned=(0,)).left
+    assert (decision.void, decision.skip_reason) == ((swap(0, 100),), "")
+    assert "the .cleaned at 0 makes" in decided(swap(0, 100)._replace(missing=1), cleaned=(0,)).skip_reason
 
 
 def test_swaps_below_the_cleaned_are_completed_and_those_above_are_void():
     decision = decided(swap(0, 100), swap(200, 300), cleaned=(150, 180))
     assert replaced(decision) == [(0, (0,))]
     assert decision.void == (swap(200, 300),)
-    assert [name for name, _ in decision.sides] == [f"{n:020d}.log.swap" for n in (0, 200)]
+    assert [name for name, _ in decision.comparisons] == [f"{n:020d}.log.swap" for n in (0, 200)]
 
 
 def test_of_a_swap_that_cannot_be_read_it_is_said_what_a_person_does_and_whether_a_start_is_safe():
     """It was left alone with the reason only, and no plan or finding said more."""
-    here = decided(swap(100, 150, problem="position 7: bad CRC")).left
+    here = decided(swap(100, 150, problem="position 7: bad CRC")).skip_reason
     assert here.endswith(
         f"by hand, move the {100:020d}.*.swap files out of the folder and keep them; then a start is safe"
     )
     damaged = (LIVE[0], LIVE[1]._replace(damaged=True), *LIVE[2:])
     for live in (damaged, (LIVE[0], *LIVE[2:])):
-        gone = decided(swap(100, 150, problem="position 7: bad CRC"), live=live).left
+        gone = decided(swap(100, 150, problem="position 7: bad CRC"), live=live).skip_reason
         assert "no start is safe: segment 100 is gone or damaged" in gone
         assert "Compare the replicas first" in gone
 
 
 def test_both_sides_are_told_with_their_figures():
     one = decided(swap(100, 300))
-    assert one.left == ""
+    assert one.skip_reason == ""
     text = "500 bytes, 5 batches, ends at 300; against segments 100 to 200 (2): 2000 bytes, 20 batches, end at 300"
-    assert one.sides == ((f"{100:020d}.log.swap", f"{text}; the log ends at 450"),)
+    assert one.comparisons == ((f"{100:020d}.log.swap", f"{text}; the log ends at 450"),)
     alone = decided(swap(50, 90, problem="position 7: bad CRC"), live=())
     text = "500 bytes, 5 batches, ends at 90, position 7: bad CRC; no segment that it replaces is left"
-    assert alone.sides == ((f"{50:020d}.log.swap", text),)
+    assert alone.comparisons == ((f"{50:020d}.log.swap", text),)
     assert (
-        decided(swap(50, 90)).sides[0][1].endswith("no segment that it replaces is left; the log ends at 450")
+        decided(swap(50, 90))
+        .comparisons[0][1]
+        .endswith("no segment that it replaces is left; the log ends at 450")
     )
 
 
@@ -187,28 +189,28 @@ def test_damaged_segment_that_ends_early_may_be_replaced_by_a_swap_that_goes_fur
 
 def test_largest_end_of_what_is_replaced_counts():
     live = (LIVE[0], LiveSegment(100, 330, 1000, 10), LiveSegment(200, 300, 1000, 10))
-    told = decided(swap(100, 320), live=live).left
+    told = decided(swap(100, 320), live=live).skip_reason
     assert told.endswith("ends at 320, but the log ends at 330: completing it would lower the log end")
 
 
 def test_swap_that_begins_inside_of_a_segment_that_another_replaces_is_completed():
     live = (LIVE[0], LiveSegment(100, 400, 3000, 30), LIVE[4])
-    assert decided(swap(100, 200), swap(200, 400), live=live).left == ""
+    assert decided(swap(100, 200), swap(200, 400), live=live).skip_reason == ""
 
 
 @pytest.mark.parametrize("version", [None, (3, 0, 0), (4, 3, 1)])
 def test_segment_between_two_swaps_is_told_for_brokers_that_delete_it(version: Version):
     live = (*LIVE[:2], LIVE[2], LiveSegment(300, 310, 9, 1), *LIVE[4:])
-    told = decided(swap(0, 100), swap(400, 450), live=live, version=version).left
+    told = decided(swap(0, 100), swap(400, 450), live=live, version=version).skip_reason
     assert told.startswith(f"{0:020d}.log.swap and {400:020d}.log.swap: ")
     assert "deletes the 3 segments between them (from 100 on)" in told
-    assert decided(swap(0, 100), swap(400, 450), live=live, version=(2, 8, 2)).left == ""
+    assert decided(swap(0, 100), swap(400, 450), live=live, version=(2, 8, 2)).skip_reason == ""
 
 
 def test_segment_at_the_end_of_the_last_swap_is_not_between():
-    assert decided(swap(100, 200), swap(200, 300), version=(3, 9, 2)).left == ""
+    assert decided(swap(100, 200), swap(200, 300), version=(3, 9, 2)).skip_reason == ""
     below = (LiveSegment(0, 50, 1000, 10), *LIVE[1:])
-    assert decided(swap(100, 200), swap(200, 300), live=below, version=(3, 9, 2)).left == ""
+    assert decided(swap(100, 200), swap(200, 300), live=below, version=(3, 9, 2)).skip_reason == ""
 
 
 def file(name: str) -> FileRef:

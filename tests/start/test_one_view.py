@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from krepair.errors import ExitCode
-from krepair.fixes.files import removed
+from krepair.fixes.files import removal_change
 from krepair.fixes.next_start import why_not_started
 from krepair.fixes.table import FIXES
 from krepair.formats.producer_snapshot import ENTRY, ProducerEntry, encode_table
@@ -297,7 +297,9 @@ def test_no_change_makes_a_clean_start_recover_a_segment(tmp_path: Path) -> None
         if segment.base_offset == 8
     )
     assert file is not None
-    assert refused(path, removed(FOLDER, file, "KR201", "a fault in a fix")) == {FOLDER: "recovers-more"}
+    assert refused(path, removal_change(FOLDER, file, "KR201", "a fault in a fix")) == {
+        FOLDER: "recovers-more"
+    }
 
 
 def test_a_start_that_recovers_less_does_not_begin_with_an_impossible_snapshot(tmp_path: Path) -> None:

@@ -229,10 +229,10 @@ def _scan_of(
 
 def _take_scan(partition: _Partition, base_offset: int, result: ScanResult | Failed) -> None:
     if isinstance(result, Failed):
-        partition.staging.fails(result)
+        partition.staging.record_failure(result)
         return
     if result.txn_damage:
-        partition.staging.fails(Failed("changed", result.txn_damage))
+        partition.staging.record_failure(Failed("changed", result.txn_damage))
         return
     file = partition.logs[base_offset]
     facts = facts_at(base_offset, file.mtime_ns, result)
@@ -465,7 +465,7 @@ def _take_compacted(partition: _Partition, base_offset: int, result: CompactResu
         text = (
             result.why or f"{partition.staging.folder.at(name)}, position {result.position}: {result.problem}"
         )
-        partition.staging.fails(Failed(result.failure or "changed", text))
+        partition.staging.record_failure(Failed(result.failure or "changed", text))
         return
     if base_offset not in partition.facts:
         return  # a scan failed and was reported
@@ -509,7 +509,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
     for partition, proof in to_prove:
         problem = proof_problem(partition.staging.plan, proof)
         if problem:
-            partition.staging.fails(Failed(proof.failure or "verify", problem))
+            partition.staging.record_failure(Failed(proof.failure or "verify", problem))
 
 
 def _staged(partition: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, ...]) -> Staged:

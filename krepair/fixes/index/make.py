@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError
-from krepair.fixes.files import file_it_is_like
+from krepair.fixes.files import attribute_source
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.plan.model import Change, ReplaceFile
@@ -43,7 +43,7 @@ def stage_indexes(
             jobs += [(staging, job) for job in served_together(items)]
     for staging, problems in work.engine.each(repair_indexes, jobs):
         for failed in problems:
-            staging.fails(failed)
+            staging.record_failure(failed)
 
 
 def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading]:
@@ -108,7 +108,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
             raise StalePlanError(
                 f"{staging.folder.at(change.name)}: its .log is gone since the plan was made"
             )
-        like = file_it_is_like(staging.folder, staging.listed, change.name)
+        like = attribute_source(staging.folder, staging.listed, change.name)
         items.append(
             RepairItem(
                 place=work.place(staging),

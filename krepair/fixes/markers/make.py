@@ -289,7 +289,7 @@ def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
                 ]
     for (staging, change_id), result in work.engine.each(finish, jobs):
         if isinstance(result, Failed):
-            staging.fails(result)
+            staging.record_failure(result)
             continue
         known = staging.staged.get(change_id, StagedGroup())
         staging.staged[change_id] = known._replace(made=result.made)

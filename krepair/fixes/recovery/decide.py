@@ -21,7 +21,7 @@ from krepair.engine.items import Failed, LogsItem
 from krepair.fixes.analysis import LogFacts, PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.epochs import log_start_of, read_epochs_file
-from krepair.fixes.files import RECOVERED, rebuild_change, removed
+from krepair.fixes.files import RECOVERED, rebuild_change, removal_change
 from krepair.fixes.fix import Proposal
 from krepair.fixes.gate import missing_in_range
 from krepair.fixes.index.decide import (
@@ -474,7 +474,7 @@ def _take_snapshots(range_: Range, snapshot_facts: SnapshotFacts) -> None:
         name = segment_name(range_.log_end, ".snapshot")
         range_.small.append(rebuild_change(folder, name, file, data, RECOVERED, text))
     range_.small += [
-        removed(folder, file, RECOVERED, reason.value)
+        removal_change(folder, file, RECOVERED, reason.value)
         for file, reason in snapshot_facts.judged.wrong
         if reason is SnapshotReason.PAST_END
     ]

@@ -24,7 +24,7 @@ from krepair.fixes.second_readings import (
     LINES,
     SecondReading,
     as_planned,
-    gone,
+    check_removed,
     problems_of,
     read_here,
     verify_transaction_indexes,
@@ -182,7 +182,7 @@ def _flush(work: Work, stagings: Sequence[Staging]) -> set[str]:
             work.take_facts(staging, item.base_offset, result.scan, with_txn_index=False)
         for made_item, failed in zip(item.makes, result.files, strict=True):
             made.add(made_item.change.change_id)
-            staging.fails(failed)
+            staging.record_failure(failed)
     for staging in wanted:
         reported = problems.get(staging.plan.folder)
         if reported:
@@ -471,7 +471,7 @@ def second_readings(work: Work, staging: Staging) -> Iterator[SecondReading]:
     replayed = replayed_from(staging.listed, floor_in(work, staging.plan))
     for change in staging.changes:
         if isinstance(change, ReplaceFile) and change.method == "remove":
-            yield gone(staging, change, (change.name,))
+            yield check_removed(staging, change, (change.name,))
         elif isinstance(change, ReplaceFile) and not is_index(change):
             yield as_planned(staging, change)
     yield from verify_transaction_indexes(work, staging, transaction_indexes_made(staging), replayed)

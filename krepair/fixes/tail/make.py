@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from krepair.engine.items import Failed
-from krepair.fixes.second_readings import SecondReading, gone, verify_transaction_indexes
+from krepair.fixes.second_readings import SecondReading, check_removed, verify_transaction_indexes
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.tail.decide import mended_item
 from krepair.formats.filenames import segment_name
@@ -33,9 +33,9 @@ def stage_repaired_logs(work: Work, stagings: Sequence[Staging]) -> None:
                 jobs += [((staging, log), _staged_item(work, staging, log)) for log in logs]
     for (staging, change), result in work.engine.each(write_repaired_log, jobs):
         if isinstance(result, Failed):
-            staging.fails(result)
+            staging.record_failure(result)
         elif wrong := _not_as_planned(change, result):
-            staging.fails(Failed("changed", wrong))
+            staging.record_failure(Failed("changed", wrong))
 
 
 def readings_of_repaired_logs(work: Work, staging: Staging) -> Iterator[SecondReading]:
@@ -49,7 +49,7 @@ def readings_of_repaired_logs(work: Work, staging: Staging) -> Iterator[SecondRe
     made: dict[str, Change] = {}
     for change in staging.changes:
         if isinstance(change, SetAside):
-            yield gone(staging, change, change.names)
+            yield check_removed(staging, change, change.names)
             continue
         assert isinstance(change, MendLog)
         later = [base for base, _ in staging.listed.log_sizes if base > change.base_offset]
