@@ -123,11 +123,11 @@ def reasons_page() -> str:
     rows = [(f"`{code.value}`", text.verdict, text.text, text.source) for code, text in REASONS.items()]
     introduction = (
         "A plan for marker compaction counts every batch of a changed segment under exactly one of these "
-        "codes. They say why a batch stays (K), loses its records (E) or goes (D). Key compaction removes "
-        "records first; batches and bytes are then counted without these records. The rules are explained in "
+        "codes. They say why a batch is kept (K), emptied (E) or dropped (D). Key compaction removes "
+        "records first; the counts then exclude these records. The rules are explained in "
         "[rules.md](rules.md)."
     )
-    body = table(("code", "batch", "why", "where Kafka does or documents the same"), rows)
+    body = table(("code", "batch", "why", "source"), rows)
     return page("Reasons", "krepair/rules/reasons.py", introduction, body)
 
 

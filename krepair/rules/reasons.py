@@ -47,7 +47,8 @@ class ReasonText(NamedTuple):
     Attributes:
         verdict: keep, empty or drop.
         text: one line for a reviewer.
-        source: Kafka class, issue or KIP with the same rule, or a page of docs/.
+        source: Kafka class, issue or KIP with the same rule; ``design`` or a page of docs/ if krepair decides
+            differently.
     """
 
     verdict: Verdict
@@ -66,19 +67,19 @@ REASONS: dict[Reason, ReasonText] = {
     ),
     Reason.MARKER_HORIZON: ReasonText(
         Verdict.KEEP,
-        "marker whose transaction has no data left, in a segment newer than the delete horizon",
+        "marker whose transaction has no batch left, in a segment newer than the delete horizon",
         "Cleaner.cleanSegments (2.2.1)",
     ),
     Reason.MARKER_STAMP: ReasonText(
         Verdict.KEEP,
-        "marker whose transaction has no data left and whose batch delete horizon has not passed",
+        "marker whose transaction has no batch left and whose batch delete horizon has not passed",
         "KIP-534",
     ),
     Reason.MARKER_EPOCH: ReasonText(
         Verdict.KEEP,
         "marker that carries the current epoch of an active producer without data in the log: a broker needs it to "
         "fence older epochs",
-        "docs/rules.md: brokers of 2.2.1 to 4.3.1 empty it",
+        "design; differs from Kafka, which empties it (docs/rules.md)",
     ),
     Reason.CONTROL_OTHER: ReasonText(
         Verdict.KEEP, "control batch that is neither commit nor abort", "CleanedTransactionMetadata (2.2.1)"
@@ -110,7 +111,7 @@ REASONS: dict[Reason, ReasonText] = {
     ),
     Reason.EMPTIED_MARKER: ReasonText(
         Verdict.DROP,
-        "empty control batch: it restores no producer state",
+        "empty control batch: it restores no producer state, so no broker needs it",
         "ProducerAppendInfo.append (2.2.1)",
     ),
     Reason.MARKER: ReasonText(
@@ -120,7 +121,7 @@ REASONS: dict[Reason, ReasonText] = {
     ),
     Reason.MARKER_STAMP_PAST: ReasonText(
         Verdict.DROP,
-        "marker whose transaction has no data left and whose batch delete horizon has passed",
+        "marker whose transaction has no batch left and whose batch delete horizon has passed",
         "KIP-534, KAFKA-8522",
     ),
 }
