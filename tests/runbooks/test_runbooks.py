@@ -138,7 +138,7 @@ def test_a_block_that_is_pasted_frees_no_original_whatever_verify_has_found(page
     assert not re.search(r"krepair apply [^\n]*\n *krepair verify", text)
     if page.name != KEPT:  # there is no plan to verify
         for above in re.findall(r"([^\n]+\n?[^\n]*)\n\n *```sh\n *krepair purge ", text):
-            assert re.search("Type this only if .* ended with 0", " ".join(above.split())), above
+            assert re.search("(Type|Run) this only if .* ended with 0", " ".join(above.split())), above
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
