@@ -51,11 +51,6 @@ _RAISED = "raised"
 _SEEN = "seen.json"
 _SEEN_NEW = "seen.json.new"
 _LOG: Final = logging.getLogger(__name__)
-FILES_LOOKED_AT: Final = 300
-"""Number of files of other partitions' active segments that a run checks whenever it lifts one of its own guards.
-
-That is as many files as 100 partitions have; the next check takes other files.
-"""
 _ROOT_FILES = frozenset({CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES, REPLICATION_CHECKPOINT})
 _ACTIVE_KINDS = frozenset({FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
 
@@ -365,7 +360,6 @@ class Watch:
         self._seen: Seen | None = None
         self._changed_here: set[str] = set()
         self._put_up_here: set[str] = set()
-        self._turn = 0
 
     def places(self) -> list[str]:
         """Return the sorted paths of all guards that are set, of any plan.
@@ -400,23 +394,19 @@ class Watch:
     def names_to_look_at(self, place: str, seen: Seen, folder: str) -> list[str]:
         """Return the watched files to check before a guard is lifted.
 
-        For a guard of an earlier run, all watched files are returned. For a guard of this run the number is limited:
-        the files of the root, those of the partition itself, and some files of other partitions, which differ from call
-        to call. That is enough, because this run holds the lock, which keeps brokers out, and checks the lock before it
-        lifts a guard. Checking all files for every partition would take time quadratic in the number of partitions.
+        For a guard of an earlier run, all watched files are returned. For a guard of this run, those of the root and of
+        the partition itself are enough, because this run holds the lock, which keeps brokers out, and checks the lock
+        before it lifts a guard. Checking all files for every partition would take time quadratic in the number of
+        partitions.
 
         Args:
             place: path of the guard.
             seen: states of the watched files when the guard was set.
             folder: name of the partition folder.
         """
-        if place not in self._put_up_here or len(seen) <= FILES_LOOKED_AT:
+        if place not in self._put_up_here:
             return list(seen)
-        own = [name for name in seen if "/" not in name or name.startswith(f"{folder}/")]
-        others = list(seen)
-        start = self._turn % len(others)
-        self._turn += FILES_LOOKED_AT
-        return [*own, *others[start : start + FILES_LOOKED_AT]]
+        return [name for name in seen if "/" not in name or name.startswith(f"{folder}/")]
 
     def is_down(self, place: str) -> None:
         """Record that a guard was lifted."""

@@ -130,13 +130,10 @@ MEANWHILE: dict[str, tuple[Callable[[Scene], object], tuple[bool, bytes, bool]]]
 }
 
 
-@pytest.mark.parametrize("few", [False, True], ids=["all are looked at", "few are looked at"])
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_a_later_run_takes_the_fence_down_and_forges_no_clean_shutdown_where_a_broker_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, few: bool
+    tmp_path: Path, what: str
 ) -> None:
-    if few:
-        monkeypatch.setattr(module, "FILES_LOOKED_AT", 1)
     scene = Scene(tmp_path / "logs")
     fence(scene).put_up()
     happens, (noticed, points, marker) = MEANWHILE[what]
@@ -146,31 +143,21 @@ def test_a_later_run_takes_the_fence_down_and_forges_no_clean_shutdown_where_a_b
     assert not (scene.path / f"krepair~{PLAN_ID}" / "fence").exists()
 
 
-def test_of_a_directory_of_many_partitions_a_run_looks_at_all_behind_an_earlier_run_and_at_a_few_behind_itself(
+def test_a_run_looks_at_all_files_behind_an_earlier_run_and_at_root_and_partition_behind_itself(
     tmp_path: Path,
 ) -> None:
     scene = Scene(tmp_path / "logs")
-    seen: module.Seen = {f"x-{number}/{name(0, '.index')}": (1, 2, 3) for number in range(1_000)}
-    own = {"meta.properties": (1, 2, 3), f"t-0/{name(600, '.index')}": (1, 2, 3)}
-    names = set(seen) | set(own)
-    earlier, run = (Watch(scene.folder().disk, str(scene.root)) for _ in range(2))
-    assert set(earlier.names_to_look_at("/p", seen | own, "t-0")) == names
-    met: set[str] = set()
-    for _ in range(4):
-        run.put_up_here("/p")
-        looked = run.names_to_look_at("/p", seen | own, "t-0")
-        assert set(own) <= set(looked)
-        assert len(looked) <= module.FILES_LOOKED_AT + len(own)
-        met |= set(looked)
-        run.is_down("/p")
-    assert met == names
-    assert set(run.names_to_look_at("/p", seen | own, "t-0")) == names
+    others: module.Seen = {f"x-{number}/{name(0, '.index')}": (1, 2, 3) for number in range(1_000)}
+    own: module.Seen = {"meta.properties": (1, 2, 3), f"t-0/{name(600, '.index')}": (1, 2, 3)}
+    watch = Watch(scene.folder().disk, str(scene.root))
+    assert watch.names_to_look_at("/p", others | own, "t-0") == [*others, *own]
+    watch.put_up_here("/p")
+    assert watch.names_to_look_at("/p", others | own, "t-0") == list(own)
+    watch.is_down("/p")
+    assert watch.names_to_look_at("/p", others | own, "t-0") == [*others, *own]
 
 
-def test_where_few_are_looked_at_what_happened_to_the_partition_itself_is_noticed_by_the_same_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "FILES_LOOKED_AT", 1)
+def test_what_happened_to_the_partition_itself_is_noticed_by_the_same_run(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
     same = fence(scene)
     same.put_up()
@@ -389,7 +376,7 @@ def test_what_somebody_else_changed_before_a_change_of_krepairs_own_is_noticed_b
     first = fence_of(scene, "a", watch)
     first.put_up()
     assert first.lift() is False
-    brokers, own = scene.root / "o-0" / name(0, ".timeindex"), scene.root / "a-0" / name(0, ".index")
+    brokers, own = scene.path / name(600, ".timeindex"), scene.root / "a-0" / name(0, ".index")
     if removed:
         brokers.unlink()
     else:
@@ -493,16 +480,6 @@ def test_checkpoint_larger_than_any_is_refused(
 def test_higher_point_of_another_partition_is_not_lowered() -> None:
     data = b"0\n3\no 0 700\nt 0 660\nt 1 660\n"
     assert lowered_points(data, POINT, "points") == data.replace(b"t 0 660", b"t 0 100")
-
-
-def test_where_few_are_looked_at_all_of_them_are_each_time(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "logs")
-    seen: module.Seen = {f"x-{number}/{name(0)}": (1, 2, 3) for number in range(module.FILES_LOOKED_AT - 1)}
-    seen["meta.properties"] = (1, 2, 3)
-    run = Watch(scene.folder().disk, str(scene.root))
-    run.put_up_here("/p")
-    for _ in range(3):
-        assert run.names_to_look_at("/p", seen, "t-0") == list(seen)
 
 
 def test_segment_whose_name_a_broker_does_not_write_so_is_not_the_active_one(tmp_path: Path) -> None:
