@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
 
 from krepair.commit.folder import PartitionFolder
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import Tree
 from krepair.errors import StalePlanError, VerifyFailedError
-from krepair.fixes.staging import Staging, Work
+from krepair.fixes.staging import Kind, Staging, Work
 from krepair.formats import producer_snapshot
-from krepair.formats.checkpoint import decode_epochs, decode_offsets, is_as_written
-from krepair.formats.filenames import INDEX_KINDS, LEADER_EPOCH_CHECKPOINT, FileKind, parse_file_name
+from krepair.formats.checkpoint import Checkpoint, decode_epochs, decode_offsets, is_as_written
+from krepair.formats.damage import Damage
+from krepair.formats.filenames import INDEX_KINDS, FileKind, parse_file_name
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import FileRef, Partition
+from krepair.logdir.view import CHECKPOINTS
 from krepair.plan.model import KeepOriginal, ReplaceFile
 from krepair.rules.snapshots import SnapshotFile
 
@@ -104,7 +108,7 @@ def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: Rebuilt
     if made.left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
         text = f"{path}: its bytes, built again, are not those of the plan"
         raise StalePlanError(f"{text} {made.left}".rstrip())
-    wrong = wrong_form(change.name, data)
+    wrong = small_file(change.name).wrong_form(data)
     if wrong:
         raise VerifyFailedError(f"{path}: what was made for it {wrong}; nothing was changed")
     like = (
@@ -128,23 +132,55 @@ def attribute_source(folder: PartitionFolder, partition: Partition, name: str) -
     return f"{folder.path}/{log if log in logs or not logs else logs[-1]}"
 
 
-def wrong_form(name: str, data: bytes) -> str:
-    """Describe how a small file changes when it is decoded and encoded again; empty if nothing changes.
+class SmallFile(NamedTuple):
+    """A kind of small file that a fix writes.
 
-    Args:
-        name: name of a leader epoch checkpoint, a producer snapshot, an index, or an offset checkpoint of the root.
+    Attributes:
+        kind: words for the page of ``verify``.
+        wrong_form: function that describes how a file's bytes change when they are decoded and encoded again; empty if
+            they do not.
     """
-    if parse_file_name(name).kind in INDEX_KINDS:
-        return ""  # an index is compared with its log instead
-    if parse_file_name(name).kind is FileKind.SNAPSHOT:
-        damage = producer_snapshot.damage(data)
-        same = not damage and producer_snapshot.encode_table(producer_snapshot.table(data)) == data
-    else:
-        decoded = decode_epochs(data) if name == LEADER_EPOCH_CHECKPOINT else decode_offsets(data)
-        damage, same = list(decoded.damage), is_as_written(data, decoded.entries)
+
+    kind: Kind
+    wrong_form: Callable[[bytes], str]
+
+
+def _wrong_snapshot(data: bytes) -> str:
+    damage = producer_snapshot.damage(data)
+    same = not damage and producer_snapshot.encode_table(producer_snapshot.table(data)) == data
+    return _wrong_form(damage, same=same)
+
+
+def _wrong_checkpoint(decode: Callable[[bytes], Checkpoint[Any]], data: bytes) -> str:
+    decoded = decode(data)
+    return _wrong_form(decoded.damage, same=is_as_written(data, decoded.entries))
+
+
+def _wrong_form(damage: Sequence[Damage], *, same: bool) -> str:
     if damage:
         return f"cannot be read: {damage[0].text}"
     return "" if same else "does not have the bytes that a broker writes"
+
+
+_MADE: Final = "size and digest against the plan, decoded and encoded again"
+_OF_ROOT: Final = Kind("checkpoints of the log directory", _MADE)
+_SMALL_FILES: Final[Mapping[str, SmallFile]] = {
+    FileKind.LEADER_EPOCHS: SmallFile(
+        Kind("leader epoch checkpoints", _MADE), partial(_wrong_checkpoint, decode_epochs)
+    ),
+    FileKind.SNAPSHOT: SmallFile(Kind("producer snapshots", _MADE), _wrong_snapshot),
+    **dict.fromkeys(CHECKPOINTS, SmallFile(_OF_ROOT, partial(_wrong_checkpoint, decode_offsets))),
+    # an index is compared with its log instead
+    **dict.fromkeys(
+        INDEX_KINDS, SmallFile(Kind("indexes", "size and digest against the plan"), lambda _: "")
+    ),
+}
+"""By kind of file in a partition, by name in the root. A file of no kind here is a bug."""
+
+
+def small_file(name: str) -> SmallFile:
+    """Return the kind of a small file that a fix writes."""
+    return _SMALL_FILES[name if name in CHECKPOINTS else parse_file_name(name).kind]
 
 
 def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> str:
@@ -155,4 +191,4 @@ def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> 
         return f"could not be read: {why(error)}"
     if (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
         return f"is not the file of {change.size_after} bytes that the plan makes"
-    return wrong_form(change.name, data)
+    return small_file(change.name).wrong_form(data)

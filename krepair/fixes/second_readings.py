@@ -13,20 +13,14 @@ from typing import Any, Final, NamedTuple
 
 from krepair.engine.items import Failed, LogsItem
 from krepair.errors import KrepairError
-from krepair.fixes.files import not_as_planned
+from krepair.fixes.files import not_as_planned, small_file
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
-from krepair.formats.filenames import FileKind, log_name, parse_file_name
+from krepair.formats.filenames import log_name
 from krepair.plan.model import Change, ReplaceFile
 
 REMOVED: Final = Kind("removed files", "that it is gone")
 REMOVED_AND_KEPT: Final = Kind("removed files", "that it is gone, and kept with its size and time")
 ABORTS: Final = Kind("transaction indexes", "its entries against a replay of the logs")
-_MADE = "size and digest against the plan, decoded and encoded again"
-_SMALL: Final = {
-    FileKind.LEADER_EPOCHS: Kind("leader epoch checkpoints", _MADE),
-    FileKind.SNAPSHOT: Kind("producer snapshots", _MADE),
-}
-_OF_ROOT: Final = Kind("checkpoints of the log directory", _MADE)
 LINES: Final = Kind("checkpoints of the log directory", "its lines against the plan")
 
 
@@ -132,7 +126,7 @@ def as_planned(staging: Staging, change: ReplaceFile) -> SecondReading:
     What the logs say was checked right before the file was swapped in, see ``stage_again``.
     """
     path = staging.folder.at(change.name)
-    kind = _SMALL.get(parse_file_name(change.name).kind, _OF_ROOT)
+    kind = small_file(change.name).kind
     return read_here(change, kind, not_as_planned(path, change, staging.folder.tree))
 
 

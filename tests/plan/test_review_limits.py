@@ -434,7 +434,7 @@ WRONG = [
     Case(
         "a snapshot by the fix of epochs",
         snapshot_by_epochs(),
-        ("RV25 producer snapshots are regenerated, and only by",),
+        ("RV25 '00000000000000000260.snapshot' is not a file that --fix epochs replaces",),
     ),
     Case(
         "a swap up to the last offset but one",
@@ -563,8 +563,16 @@ WRONG = [
         both(replacement(), policy_with(fixes=("epochs",))),
         ("RV25 'KR201' is not a rule",),
     ),
-    Case("leader epochs that are cut", epochs(method="truncate", size_after=4), ("RV25 leader epochs",)),
-    Case("leader epochs by another fix", epochs(rule="KR201", fixes=("index",)), ("RV25 leader epochs",)),
+    Case(
+        "leader epochs that are cut",
+        epochs(method="truncate", size_after=4),
+        ("RV25 'leader-epoch-checkpoint' is regenerated",),
+    ),
+    Case(
+        "leader epochs by another fix",
+        epochs(rule="KR201", fixes=("index",)),
+        ("RV25 'leader-epoch-checkpoint' is not a file",),
+    ),
     Case(
         "an index by the fix of epochs",
         both(replacement(rule="KR401"), policy_with(fixes=("epochs",))),
