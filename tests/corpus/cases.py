@@ -88,6 +88,7 @@ EPOCH_DAMAGES = (
     OnBytes("version-word", lambda data: b"v0" + data[1:], "KR401", REFUSED),
     OnBytes("bom", lambda data: b"\xef\xbb\xbf" + data, "KR401", REFUSED),
     OnBytes("garbage", lambda data: b"\x8f\x02garbage", "KR401", REFUSED),
+    OnBytes("other-digits", lambda data: "0\n1\n٠ ٤\n".encode(), "KR402"),
     OnBytes("three-words", lambda data: data.replace(b"2 ", b"2 2 ", 1), "KR401", REFUSED),
     OnBytes("one-word", lambda data: _with([*_lines(data)[:-1], b"77"]), "KR401", REFUSED),
     OnBytes("empty-line", lambda data: data.replace(b"\n2 ", b"\n\n2 "), "KR401", REFUSED),

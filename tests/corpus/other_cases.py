@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+import crc32c
+
 from tests import builders
 from tests.builders import NOW_MS
 from tests.corpus.bases import EPOCHS, POINTS, Made
@@ -38,6 +40,10 @@ def _every_snapshot(change: Change) -> Damage:
     return damage
 
 
+def _with_right_crc(data: bytes) -> bytes:
+    return data[:2] + struct.pack(">I", crc32c.crc32c(data[6:])) + data[6:]
+
+
 SNAPSHOT_DAMAGES: dict[str, tuple[Change, str]] = {
     "empty": (lambda data: b"", "KR501"),
     "cut": (lambda data: data[:-7], "KR501"),
@@ -48,6 +54,10 @@ SNAPSHOT_DAMAGES: dict[str, tuple[Change, str]] = {
     "count-minus-1": (lambda data: data[:6] + struct.pack(">i", -1) + data[10:], "KR501"),
     "count-int-max": (lambda data: data[:6] + struct.pack(">i", 2**31 - 1) + data[10:], "KR501"),
     "garbage": (lambda data: b"\xa5" * 50, "KR501"),
+    # with the right CRC
+    "an-entry-short": (lambda data: data[:-46], "KR501"),
+    "version-0": (lambda data: _with_right_crc(b"\0\0" + data[2:]), "KR501"),
+    "count-minus-1-summed": (lambda data: _with_right_crc(data[:6] + b"\xff" * 4 + data[10:]), "KR501"),
 }
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from tests.builders import LogDir, data
 from tests.fixture_dirs import unpack
@@ -150,22 +149,6 @@ def test_contradicted_entry_is_told_both_ways_and_the_log_wins(tmp_path: Path) -
     assert any("follower" in note for note in notes)
     apply(plan, options())
     assert path.read_bytes() == ALL_EPOCHS
-
-
-HOSTILE = {
-    "no UTF-8": b"0\n1\n\xff\xfe \xfd\n",
-    "other digits": "0\n1\n٠ ٤\n".encode(),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_file_is_mended_like_any_other(tmp_path: Path, name: str) -> None:
-    log_dir = unpack(INTACT, tmp_path)
-    (log_dir / "e-all-0" / NAME).write_bytes(HOSTILE[name])
-    plan = planned(log_dir)
-    assert all(len(note) < 400 for each in plan.partitions for note in each.notes)
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert (log_dir / "e-all-0" / NAME).read_bytes() == ALL_EPOCHS
 
 
 def test_missing_file_takes_owner_and_mode_of_the_log_and_undo_removes_it(tmp_path: Path) -> None:

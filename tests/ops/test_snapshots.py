@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import resource
-import struct
-from collections.abc import Callable
 from pathlib import Path
 
-import crc32c
 import pytest
 
 from krepair.checks import catalogue
@@ -17,11 +14,9 @@ from krepair.fixes import snapshots
 from krepair.formats.producer_snapshot import ProducerEntry
 from krepair.logdir.values import Snapshot
 from krepair.ops.apply import apply
-from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
-from krepair.ops.verify import verify_log_dir
 from krepair.plan.model import Plan
 from krepair.rules.snapshots import SnapshotFile
 from tests import encoders
@@ -66,43 +61,6 @@ def changes(plan: Plan) -> list[tuple[str, str, str]]:
 
 def names(folder: Path) -> list[int]:
     return sorted(int(path.name[:20]) for path in folder.glob("*.snapshot"))
-
-
-def with_right_crc(content: bytes) -> bytes:
-    return content[:2] + struct.pack(">I", crc32c.crc32c(content[6:])) + content[6:]
-
-
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    # those that no CRC tells of; the corpus has the others
-    "nine bytes": lambda content: content[:9],
-    "an entry short": lambda content: content[:-46],
-    "version 0": lambda content: with_right_crc(b"\0\0" + content[2:]),
-    "count -1": lambda content: with_right_crc(content[:6] + b"\xff" * 4 + content[10:]),
-    "count 2^31-1": lambda content: with_right_crc(content[:6] + b"\x7f\xff\xff\xff" + content[10:]),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_snapshot_at_the_log_end_comes_back_and_undo_gives_the_damage_back(
-    tmp_path: Path, damage: str
-) -> None:
-    log_dir = made(tmp_path)
-    folder = log_dir / "t-0"
-    intact = entries(folder / END)
-    (folder / END).write_bytes(DAMAGES[damage]((folder / END).read_bytes()))
-    before = tree(log_dir)
-    assert found(log_dir) == {END: "KR501"}
-    assert "--fix snapshots" in str(check([str(log_dir)], options()).next_command)
-    assert [each.file for each in verify_log_dir(str(log_dir), options()).problems] == [END]
-    assert tree(log_dir) == before
-    plan = planned(log_dir)
-    assert planned(log_dir) == plan
-    assert changes(plan) == [(END, "regenerate", "KR501")]
-    with there_and_back(log_dir, plan, options()):
-        assert entries(folder / END) == intact == AT_END
-        assert verify_log_dir(str(log_dir), options()).problems == ()
-        assert changes(planned(log_dir)) == []
-        assert found(log_dir) == {}
 
 
 @pytest.mark.parametrize("lost", [(), (15,), (10, 15), (6, 10, 15)])

@@ -3,10 +3,9 @@
     python -m tools.bench --only many                        2,000 partitions of three segments
     python -m tools.bench --only many --partitions 400       fewer
 
-Each partition has three segments of four small batches, eleven files with its snapshots and epochs: those of
-``tests/ops/test_calls.py``. ``check`` reads a directory that was stopped cleanly. Recovery gets one that was killed
-with all its recovery points at 0. The peer of ``plan`` and ``apply`` is what they take the place of: the broker's own
-loader opens each partition, in one warm JVM.
+Each partition has three segments of four small batches, eleven files with its snapshots and epochs. ``check`` reads a
+directory that was stopped cleanly. Recovery gets one that was killed with all its recovery points at 0. The peer of
+``plan`` and ``apply`` is what they take the place of: the broker's own loader opens each partition, in one warm JVM.
 """
 
 from __future__ import annotations
