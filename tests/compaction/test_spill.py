@@ -31,10 +31,11 @@ def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction_check, "_TABLE_ROWS", 16)
     monkeypatch.setattr(compaction_check, "_FIRST_ROWS", 16)
     monkeypatch.setattr(compaction, "_INLINE_BYTES", 0)
-    monkeypatch.setattr(compaction, "_ROWS_INLINE_AT_LEAST", 0)
+    monkeypatch.setattr(compaction, "_MIN_ROWS_INLINE", 0)
+    monkeypatch.setattr(compaction, "_OFFSETS_INLINE", 0)
     monkeypatch.setattr(compaction, "_JOIN_ROWS", 4)
     monkeypatch.setattr(compaction_proof, "_INLINE_BYTES", 0)
-    monkeypatch.setattr(compaction_proof, "_ROWS_INLINE_AT_LEAST", 0)
+    monkeypatch.setattr(compaction_proof, "_MIN_ROWS_INLINE", 0)
 
 
 SHAPE = Shape(segments=5, steps=20, tombstones=True)

@@ -143,7 +143,8 @@ def test_each_fix_gives_the_findings_plan_and_bytes_of_inline_through_all_verbs(
 ) -> None:
     for module in (compaction, compaction_proof):
         monkeypatch.setattr(module, "_INLINE_BYTES", 0)
-        monkeypatch.setattr(module, "_ROWS_INLINE_AT_LEAST", 0)
+        monkeypatch.setattr(module, "_MIN_ROWS_INLINE", 0)
+    monkeypatch.setattr(compaction, "_OFFSETS_INLINE", 0)
     log_dir, here = make(volume / make.__name__)
     path, there = str(log_dir), replace(here, engine=EngineName.SPARK, master=cluster.url)
     before = tree(log_dir, private=False)

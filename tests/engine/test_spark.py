@@ -102,7 +102,8 @@ def test_a_history_is_compacted_as_by_the_slow_twin_with_and_without_a_scratch_f
         with_twin(tmp_path / "a", histories.of_seed(6, codecs=True), twin_rules(6), engine=engine)
         for module in (compaction, compaction_proof):
             monkeypatch.setattr(module, "_INLINE_BYTES", 0)
-            monkeypatch.setattr(module, "_ROWS_INLINE_AT_LEAST", 0)
+            monkeypatch.setattr(module, "_MIN_ROWS_INLINE", 0)
+        monkeypatch.setattr(compaction, "_OFFSETS_INLINE", 0)
         made = histories.of_seed(7, codecs=True)
         with_twin(tmp_path / "b", made, twin_rules(7), engine=engine, scratch=scratch)
         assert any(Path(scratch).iterdir())

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from krepair.engine.engine import InlineEngine
+from krepair.engine.items import arguments_of
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -64,7 +65,7 @@ class DriverReads:
             self.tasks.add(function.__name__)
             try:
                 # As on Spark: what does not travel is not there.
-                result = travelled(function, item)
+                result = travelled(function, *arguments_of(item))
             finally:
                 self._in_task = False
             yield index, result

@@ -227,7 +227,7 @@ STORIES = (
         "what is kept is listed and put back without the plan file",
         KEPT,
         (
-            ("krepair undo /var/lib/kafka # a log directory", DONE),
+            ("krepair undo /var/lib/kafka", DONE),
             ("krepair undo /var/lib/kafka --plan-id 117f4418", DONE),
         ),
     ),

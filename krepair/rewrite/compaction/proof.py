@@ -17,7 +17,7 @@ from krepair.rewrite.compaction.items import CheckedSource, CheckItem, CheckResu
 from krepair.rewrite.compaction.rows import RowFile
 
 _INLINE_BYTES = 64 << 20
-_ROWS_INLINE_AT_LEAST = 1 << 9
+_MIN_ROWS_INLINE = 1 << 9
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Verification:
         self._scratch = scratch
         self._points = secrets.token_bytes(16)
         sources = sum(len(group.sources) for partition in partitions for group in partition.groups)
-        self._rows_inline = max(_INLINE_BYTES // (8 * ROW_WORDS) // max(sources, 1), _ROWS_INLINE_AT_LEAST)
+        self._rows_inline = max(_INLINE_BYTES // (8 * ROW_WORDS) // max(sources, 1), _MIN_ROWS_INLINE)
 
     def item(self, partition: PartitionToProve, sources: Sequence[CheckedSource], result: str) -> CheckItem:
         """Build the item that checks sources of a partition."""
