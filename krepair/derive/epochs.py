@@ -17,7 +17,7 @@ import numpy as np
 
 from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import EpochEntry
-from krepair.kernels.classes import EPOCH_SIZE, L_BEFORE, L_EPOCH, L_OFFSET
+from krepair.kernels.classes import EPOCH_SIZE, L_BEFORE, L_EPOCH, L_OFFSET, L_POSITION
 from krepair.kernels.columns import Batches
 from krepair.kernels.scan import SegmentSummary
 
@@ -200,7 +200,8 @@ def clears_history(segments: Sequence[SegmentSummary]) -> bool:
     """Return whether v0 or v1 messages may follow v2 batches; such a message makes a broker clear its epoch history."""
     after_v2 = False
     for segment in segments:
-        if segment.old_batches and (after_v2 or (len(segment.epochs) and segment.old_position > 0)):
+        first_v2 = segment.epochs[0, L_POSITION] if len(segment.epochs) else segment.file_size
+        if segment.old_batches and (after_v2 or segment.last_old_position > first_v2):
             return True
         after_v2 = after_v2 or len(segment.epochs) > 0
     return False

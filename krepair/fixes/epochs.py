@@ -156,7 +156,7 @@ def analyze_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: boo
         doubts=doubts,
         unsound=uncertain_offsets(segments),
     )
-    if own and not file.recorded.broker_reads:  # this file ends a start: build it from its own entries
+    if own and file.recorded.stops_start:  # this file ends a start: build it from its own entries
         own, log = "", epochs_of_log((), log_start, compacted=True)._replace(end=None)
     merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
     return EpochFacts(file.recorded, merged, file.digest, reason or own, file.wrong, log.doubted)
@@ -165,15 +165,14 @@ def analyze_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: boo
 def analyze_epochs_file(partition: Partition) -> EpochFacts:
     """Return the facts that the file shows by itself, while a swap is pending.
 
-    A file with which no broker starts is rebuilt from its own entries; any other file is repaired after the swap.
+    A file that stops a start is rebuilt from its own entries; any other file is repaired after the swap.
     """
     file = read_epochs_file(partition)
     merged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)._replace(end=None))
     unknown = any(isinstance(damage, UnknownVersion) for damage in file.recorded.damage)
-    if not (file.recorded.broker_reads or file.wrong or unknown):
+    if file.recorded.stops_start and not (file.wrong or unknown):
         return EpochFacts(file.recorded, merged, file.digest)
-    negative = tuple(decision for decision in merged.decisions if decision.reason is EpochReason.NEGATIVE)
-    merged = MergedEpochs((), negative, bool(file.recorded.damage) or bool(negative))
+    merged = MergedEpochs((), (), bool(file.recorded.damage))
     waiting = "a .swap in its folder has to become a segment first (--fix leftovers)"
     return EpochFacts(file.recorded, merged, file.digest, file.wrong or waiting, file.wrong)
 

@@ -89,6 +89,7 @@ S_STARTS: Final = 26
 S_MIN_TIMESTAMP: Final = 27
 S_OLD_BATCHES: Final = 29
 S_OLD_POSITION: Final = 30  # position of the first message of v0 or v1, if there is one
+S_LAST_OLD_POSITION: Final = 31  # position of the last one
 STATE_SIZE: Final = 32
 
 # Inputs of a scan, which do not change between windows.

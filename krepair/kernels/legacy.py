@@ -139,6 +139,7 @@ def legacy_window(
         state[c.S_BATCHES] += 1
         if state[c.S_OLD_BATCHES] == 0:
             state[c.S_OLD_POSITION] = position
+        state[c.S_LAST_OLD_POSITION] = position
         state[c.S_OLD_BATCHES] += 1
         previous_offset = offset
         place = end

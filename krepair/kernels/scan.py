@@ -105,6 +105,7 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
         damage_text: expected and actual content at position ``valid_bytes``, or empty.
         old_batches: number of v0 and v1 messages; each, plain or a wrapper, counts as one batch with one record.
         old_position: position of the first v0 or v1 message, -1 none.
+        last_old_position: position of the last v0 or v1 message, -1 none.
         batches: number of valid batches.
         first_offset: base offset of the first batch, -1 none; for a v0 or v1 wrapper the offset of its last message.
         last_offset: last offset of the last batch, ``base_offset - 1`` if there is none.
@@ -134,6 +135,7 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
     damage_text: str
     old_batches: int
     old_position: int
+    last_old_position: int
     batches: int
     first_offset: int
     last_offset: int
@@ -441,6 +443,7 @@ def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s
         damage_text=damage_text,
         old_batches=values[c.S_OLD_BATCHES],
         old_position=values[c.S_OLD_POSITION] if values[c.S_OLD_BATCHES] else -1,
+        last_old_position=values[c.S_LAST_OLD_POSITION] if values[c.S_OLD_BATCHES] else -1,
         batches=values[c.S_BATCHES],
         first_offset=values[c.S_FIRST_OFFSET],
         last_offset=values[c.S_LAST_OFFSET],

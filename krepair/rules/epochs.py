@@ -91,6 +91,16 @@ class Recorded(NamedTuple):
         """True if the file has entries and no damage."""
         return bool(self.entries) and not self.damage
 
+    @property
+    def has_negative(self) -> bool:
+        """True if an entry has a negative number, which a broker since 2.8 does not load."""
+        return any(min(entry) < 0 for entry in self.entries)
+
+    @property
+    def stops_start(self) -> bool:
+        """True if some broker does not start with the file, so that it must be repaired, whatever the log holds."""
+        return not self.broker_reads or self.has_negative
+
 
 class EpochDecision(NamedTuple):
     """Decision on one entry.

@@ -162,9 +162,7 @@ def _epochs_refused(partition: Partition, recorded: Recorded | None, version: Ve
     if not recorded.broker_reads:
         ends_broker = recorded.ends_broker or _ends_at_any_error(version)
         yield Cause(folder, name, f"{folder}/{name} cannot be read by a broker", ends_broker)
-    elif (version is None or version >= CHECKS_EPOCHS_ON_LOADING) and any(
-        min(entry) < 0 for entry in recorded.entries
-    ):
+    elif recorded.has_negative and (version is None or version >= CHECKS_EPOCHS_ON_LOADING):
         text = f"{folder}/{name} has a negative number, which a broker since 2.8 does not load"
         yield Cause(folder, name, text, ends_broker=True)
 

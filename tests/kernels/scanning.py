@@ -118,7 +118,7 @@ def summary_in_words(summary: SegmentSummary) -> dict[str, Any]:
     return {
         "valid_bytes": summary.valid_bytes,
         "damage": DAMAGE_NAMES[summary.damage],
-        "old": (summary.old_batches, summary.old_position),
+        "old": (summary.old_batches, summary.old_position, summary.last_old_position),
         "batches": summary.batches,
         "first_offset": summary.first_offset,
         "last_offset": summary.last_offset,
@@ -189,7 +189,10 @@ def twin_in_words(found: twins.Scanned) -> dict[str, Any]:
     return {
         "valid_bytes": found.valid_bytes,
         "damage": found.damage,
-        "old": (len(found.old_positions), found.old_positions[0] if found.old_positions else -1),
+        "old": (
+            len(found.old_positions),
+            *(found.old_positions[at] if found.old_positions else -1 for at in (0, -1)),
+        ),
         "batches": len(found.batches),
         "first_offset": found.first_offset,
         "last_offset": found.last_offset,

@@ -188,3 +188,19 @@ def test_a_file_that_ends_a_start_is_built_of_its_own_lines_where_the_log_shows_
         assert file.read_bytes() == b"0\n2\n0 0\n1 4\n"
     file.write_bytes(b"0\n1\n0 0\n")
     assert not part(planned(path), "t-0").changes
+
+
+@pytest.mark.parametrize("line", ["-1 0", "x"])
+def test_epochs_that_stop_a_start_are_mended_although_old_messages_follow_new_batches(
+    tmp_path: Path, line: str
+) -> None:
+    """Nothing is derived from such a log, but its own other lines stay."""
+    made = LogDir(tmp_path / "logs")
+    made.partition("t").segment(plain(0), data(1), plain(2)).segment(data(3), base_offset=3)
+    log_dir = made.write()
+    (log_dir / "t-0" / NAME).write_text(f"0\n2\n{line}\n4 3\n")
+    plan = planned(log_dir, broker_version="3.9.2")
+    assert apply(plan, options()).exit_code == 0
+    assert (log_dir / "t-0" / NAME).read_text() == "0\n1\n4 3\n"
+    (again,) = planned(log_dir, broker_version="3.9.2").partitions
+    assert (again.status, again.changes) == ("nothing", ())

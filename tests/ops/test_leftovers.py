@@ -572,10 +572,13 @@ def test_what_a_fix_would_mend_beside_a_swap_is_left_alone_and_named(
 
 
 @pytest.mark.parametrize("others", [(), ("leftovers",)], ids=["alone", "with-leftovers"])
+@pytest.mark.parametrize("negative", [False, True], ids=["unreadable", "negative"])
 def test_beside_a_swap_epochs_that_stop_a_start_are_mended_from_their_own_lines(
-    tmp_path: Path, others: tuple[str, ...]
+    tmp_path: Path, others: tuple[str, ...], *, negative: bool
 ) -> None:
     log_dir = left_in(tmp_path, EPOCHS, "swap")
+    if negative:
+        (log_dir / "e-all-0" / "leader-epoch-checkpoint").write_bytes(b"0\n2\n-3 0\n7 999\n")
     before = tree(log_dir / "e-all-0")
     plan, part = planned(log_dir, EPOCHS, *others, "epochs")
     assert "e-all-0/leader-epoch-checkpoint" in {change.change_id for change in part.changes}

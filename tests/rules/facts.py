@@ -38,6 +38,7 @@ def facts(base_offset: int, *, mtime_ms: int = NOW_MS, **fields: Any) -> Segment
         damage_text="",
         old_batches=0,
         old_position=-1,
+        last_old_position=-1,
         batches=1,
         first_offset=base_offset,
         last_offset=base_offset + 9,

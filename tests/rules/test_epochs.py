@@ -241,10 +241,16 @@ def test_recorded_entry_that_no_batch_contradicts_is_never_dropped(
 
 
 def segment(
-    base: int, last: int, *epochs: tuple[int, int, int], each: int = 10, batches: int = 100, **fields: object
+    base: int,
+    last: int,
+    *epochs: tuple[int, int, int],
+    each: int = 10,
+    batches: int = 100,
+    position: int = 0,
+    **fields: object,
 ) -> SegmentSummary:
-    """A segment of stretches of so many batches of one epoch."""
-    rows = [(*row, each * number, 100 * number) for number, row in enumerate(epochs)]
+    """A segment of stretches of so many batches of one epoch, the first at a position."""
+    rows = [(*row, each * number, position + 100 * number) for number, row in enumerate(epochs)]
     found = np.array(rows, np.int64).reshape(-1, EPOCH_SIZE)
     return facts(base, last_offset=last, epochs=found, batches=batches, **fields).summary
 
@@ -369,13 +375,17 @@ def test_gap_or_damage_says_that_batches_may_be_missing(
 @pytest.mark.parametrize(
     ("segments", "clears"),
     [
-        ((segment(0, 9, (1, 0, -1)), segment(10, 19, old_batches=1, old_position=0)), True),
-        ((segment(0, 9, (1, 0, -1), old_batches=1, old_position=50),), True),
-        ((segment(0, 9, (1, 5, 4), old_batches=1, old_position=0),), False),
-        ((segment(0, 9, old_batches=1, old_position=50),), False),
-        ((segment(0, 9, old_batches=1, old_position=0), segment(10, 19, (1, 10, 9))), False),
-        ((segment(0, 9), segment(10, 19, old_batches=1, old_position=0)), False),
-        ((segment(0, 9, (1, 0, -1)), segment(10, 19), segment(20, 29, old_batches=1, old_position=0)), True),
+        ((segment(0, 9, (1, 0, -1)), segment(10, 19, old_batches=1, last_old_position=0)), True),
+        ((segment(0, 9, (1, 0, -1), old_batches=1, last_old_position=50),), True),
+        ((segment(0, 9, (1, 5, 4), position=100, old_batches=1, last_old_position=0),), False),
+        ((segment(0, 9, (1, 3, 2), position=100, old_batches=2, last_old_position=200),), True),
+        ((segment(0, 9, old_batches=1, last_old_position=50),), False),
+        ((segment(0, 9, old_batches=1, last_old_position=0), segment(10, 19, (1, 10, 9))), False),
+        ((segment(0, 9), segment(10, 19, old_batches=1, last_old_position=0)), False),
+        (
+            (segment(0, 9, (1, 0, -1)), segment(10, 19), segment(20, 29, old_batches=1, last_old_position=0)),
+            True,
+        ),
         ((), False),
     ],
 )

@@ -161,7 +161,9 @@ def test_why_epochs_cannot_be_told_is_said() -> None:
     assert why(b"0\nx\n") == "leader-epoch-checkpoint is damaged"
     assert "epoch 2" in why(contradicts)
     assert why(encode_epochs([EpochEntry(1, 0)])) == ""
-    assert "older messages follow newer ones" in why(None, segment, facts(10, old_batches=1, old_position=0))
+    assert "older messages follow newer ones" in why(
+        None, segment, facts(10, old_batches=1, last_old_position=0)
+    )
 
 
 @pytest.mark.parametrize(
