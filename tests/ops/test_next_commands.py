@@ -85,7 +85,7 @@ def test_where_a_log_and_its_transaction_index_are_damaged_no_command_leads_back
     (left,) = make_plan(str(log_dir), Options(engine=EngineName.INLINE, fixes=(fix,))).partitions
     words = shlex.split(left.next_command)
     assert words[words.index("--fix") + 1] == word
-    assert ("whose marker is among these bytes" in left.why) is (fix == "tail")
+    assert ("whose abort marker is among these bytes" in left.why) is (fix == "tail")
 
 
 @pytest.mark.parametrize("fix", ["markers", "recovery"])
