@@ -194,10 +194,8 @@ def why_not_started(context: Context) -> dict[str, Skipped]:
                 loaded.snapshot_offset
             ):
                 name = segment_name(loaded.snapshot_offset, ".snapshot")
-                text = (
-                    f"{text} recover less, and begin with {name}, which cannot be right: add --fix snapshots"
-                )
-                worse[folder] = _with_snapshots(context.options, "forgets-producers", text)
+                text = f"{text} recover less, and begin with {name}, which cannot be right"
+                worse[folder] = _with_snapshots(context.options, text)
             elif without.producers > 0 > loaded.producers and any(size for _, size in loaded.segments):
                 worse[folder] = _forgets_producers(context.options, text, loaded)
     return worse
@@ -223,11 +221,15 @@ def _recovered_anew(analysis: PartitionAnalysis, without: LoadedLog, loaded: Loa
     return tuple(base for base in loaded.recovered if base in there and base not in before | merged)
 
 
-def _with_snapshots(options: Options, code: str, text: str) -> Skipped:
+def _with_snapshots(options: Options, text: str) -> Skipped:
+    """Return the reason with ``--fix snapshots`` as the way out, or a start of the broker if the plan has that fix."""
+    if "snapshots" in options.fixes:
+        why = f"{text}, and --fix snapshots makes none here: a start on the files as they are keeps the producers"
+        return Skipped("forgets-producers", why, damaged=True)
     fixes = ",".join(dict.fromkeys([*options.fixes, "snapshots"]))
     consents = (word for consent in options.accepted_losses for word in ("--accept-data-loss", consent))
     again = Next.of("plan", LOG_DIR, "--fix", fixes, *consents, out=PLAN)
-    return Skipped(code, text, again, damaged=True)
+    return Skipped("forgets-producers", f"{text}: add --fix snapshots", again, damaged=True)
 
 
 def _forgets_producers(options: Options, text: str, loaded: LoadedLog) -> Skipped:
@@ -236,8 +238,7 @@ def _forgets_producers(options: Options, text: str, loaded: LoadedLog) -> Skippe
         recovered = ", ".join(map(log_name, loaded.recovered))
         why = f"{text}, as it recovers {recovered} only and deletes all snapshots"
         return Skipped("forgets-producers", why, damaged=True)
-    text = f"{text}, as no producer snapshot is left: add --fix snapshots"
-    return _with_snapshots(options, "forgets-producers", text)
+    return _with_snapshots(options, f"{text}, as no producer snapshot is left")
 
 
 class _StartAsked(NamedTuple):

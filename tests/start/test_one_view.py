@@ -263,6 +263,31 @@ def test_a_cut_by_consent_takes_no_producers_along_with_the_last_snapshot(tmp_pa
     there_and_back(path, VERBS.planned(path, fixes=("tail=broker", "snapshots"), **consent))
 
 
+@pytest.mark.parametrize("fixes", [("leftovers",), ("leftovers", "snapshots")])
+def test_a_swap_whose_recovery_restores_the_producers_is_left_to_that_start(
+    tmp_path: Path, fixes: tuple[str, ...]
+) -> None:
+    """2.2.1 recovers the swap after a clean stop too; no plan names the command that made it."""
+    directory = LogDir(tmp_path)
+    partition = directory.partition("t", index_interval_bytes=1)
+    for base in (0, 8):
+        partition.segment(data(base, 8, pid=9, sequence=base, timestamp=NOW_MS))
+    path = directory.write(clean_stop=True)
+    log(path, 8).rename(f"{log(path, 8)}.swap")
+    for file in (path / FOLDER).glob(f"{8:020d}.*"):
+        if not file.name.endswith(".swap"):
+            file.unlink()
+    for file in (path / FOLDER).glob("*.snapshot"):
+        file.unlink()
+    (part,) = VERBS.planned(path, fixes=fixes, broker_version="2.2.1").partitions
+    assert (part.status, part.code) == ("left alone", "forgets-producers")
+    if "snapshots" in fixes:
+        assert part.why.endswith("a start on the files as they are keeps the producers")
+        assert str(part.next_command) == ""
+    else:
+        assert "--fix leftovers,snapshots" in str(part.next_command)
+
+
 def test_an_index_is_not_made_beside_an_untrue_txnindex_that_the_start_would_rebuild(tmp_path: Path) -> None:
     """Without the .index the start recovers the segment; with it, it would show what the lost entry hides."""
     directory = LogDir(tmp_path)
