@@ -299,7 +299,7 @@ class Needed:
 
     def add(self, state: Mapping[int, Producer], rules: Rules) -> None:
         for pid, p in state.items():
-            if p.open_from is None and rules.now_ms - p.timestamp > rules.expiration_ms:
+            if p.open_from is None and rules.now_ms - p.timestamp >= rules.expiration_ms:
                 continue
             if p.last_data_offset is None:
                 self.epochs.add((pid, p.epoch))

@@ -32,9 +32,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from krepair.fixes.table import FIXES
+
 PARTS = ("corpus", "scenes", "fixtures")
-FIXES = (
-    *("markers", "compact", "tail", "index", "epochs", "snapshots", "leftovers", "checkpoints", "recovery"),
+FIX_WORDS = (
+    *(fix.name for fix in FIXES),
     "markers,tail,index,epochs,snapshots,leftovers,checkpoints",
     "compact,tail,index,epochs,snapshots,leftovers,checkpoints",
     "recovery,markers,leftovers,checkpoints",
@@ -318,7 +320,7 @@ def _of_fixtures(work: Path) -> Iterator[tuple[str, str]]:
         for log_dir in (
             [unpacked] if unpacked.is_dir() else sorted(filter(Path.is_dir, unpacked.parent.iterdir()))
         ):
-            for fixes in FIXES:
+            for fixes in FIX_WORDS:
                 for keep in KEEPS if "," in fixes else KEEPS[:1]:
                     options = replace(options_typed, fixes=tuple(fixes.split(",")), keep=keep)
                     yield (

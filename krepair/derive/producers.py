@@ -10,9 +10,33 @@ from typing import Any
 import numpy as np
 
 from krepair.formats.arrays import Int64s
+from krepair.formats.producer_snapshot import (
+    COORDINATOR_EPOCH,
+    LAST_OFFSET,
+    LAST_SEQUENCE,
+    OFFSET_DELTA,
+    OPEN_FIRST,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TIMESTAMP,
+)
 from krepair.kernels import classes as c
 
 _NONE = -1
+
+
+def is_active(open_first: Int64s, time_ms: Int64s, now_ms: int, expiry_ms: int) -> Any:
+    """Mark producers that a broker still knows, since they have an open transaction or have not expired: bool[N].
+
+    Source: ProducerStateManager.isProducerExpired (2.2.1, 3.9.0).
+
+    Args:
+        open_first: int64[N], first offsets of open transactions, negative for none.
+        time_ms: int64[N], times of the last batches in epoch milliseconds.
+        now_ms: current time in epoch milliseconds.
+        expiry_ms: time in ms after which a producer without an open transaction expires.
+    """
+    return (open_first >= 0) | (now_ms - time_ms < expiry_ms)
 
 
 class Producers:
@@ -41,14 +65,31 @@ class Producers:
         )  # fmt: skip
         self.delta: Int64s = np.zeros(len(ids), np.int64)
         self.known: Any = np.zeros(len(ids), bool)
+        self._by_column = {
+            PRODUCER_EPOCH: self.epoch,
+            LAST_SEQUENCE: self.sequence,
+            LAST_OFFSET: self.last_data,
+            OFFSET_DELTA: self.delta,
+            TIMESTAMP: self.timestamp,
+            COORDINATOR_EPOCH: self.coordinator,
+            OPEN_FIRST: self.open_first,
+        }
+
+    def table(self, stays: Any, time_ms: Int64s) -> Int64s:
+        """Return producers as rows of a snapshot, int64[M, COLUMN_COUNT], for ``producer_snapshot.encode_table``.
+
+        Args:
+            stays: bool[N], the producers to return.
+            time_ms: int64[N], values of the column ``TIMESTAMP``.
+        """
+        columns = {PRODUCER_ID: self.ids, **self._by_column, TIMESTAMP: time_ms}
+        rows: Int64s = np.column_stack([columns[column][stays] for column in sorted(columns)])
+        return rows
 
     def load(self, table: Int64s) -> None:
-        """Add the producers of a snapshot, int64[M, 8] as returned by ``producer_snapshot.table``."""
-        at = np.searchsorted(self.ids, table[:, 0])
-        fields = (
-            self.epoch, self.sequence, self.last_data, self.delta, self.timestamp, self.coordinator, self.open_first,
-        )  # fmt: skip
-        for column, mine in enumerate(fields, start=1):
+        """Add the producers of a snapshot, int64[M, COLUMN_COUNT] as returned by ``producer_snapshot.table``."""
+        at = np.searchsorted(self.ids, table[:, PRODUCER_ID])
+        for column, mine in self._by_column.items():
             mine[at] = table[:, column]
         self.data_time[at] = self.timestamp[at]
         self.open_first[at] = np.maximum(self.open_first[at], _NONE)

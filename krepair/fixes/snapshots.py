@@ -29,7 +29,15 @@ from krepair.formats.broker_version import version_of
 from krepair.formats.damage import UnknownVersion, shown
 from krepair.formats.filenames import FileKind, NameState, log_name, offset_name, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.producer_snapshot import OPEN_FIRST, PRODUCER_ID, ProducerEntry
+from krepair.formats.producer_snapshot import (
+    LAST_OFFSET,
+    LAST_SEQUENCE,
+    OFFSET_DELTA,
+    OPEN_FIRST,
+    PRODUCER_ID,
+    TIMESTAMP,
+    ProducerEntry,
+)
 from krepair.formats.words import count_text, time_text
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.loading.next_start import LoadedLog, NextStart
@@ -673,9 +681,11 @@ def _many_producers(
         text = f"could not be read: {why(error)}"
         yield Finding(rule="KR308", partition=analysis.partition.folder, file=newest.name, evidence=text)
         return
-    _, _, sequence, offset, delta, timestamp, _, open_from = producer_snapshot.table(data).T
-    once = int(np.count_nonzero((offset >= 0) & (sequence == delta)))
-    ended = timestamp[open_from < 0]
+    columns = producer_snapshot.table(data).T
+    is_one_batch = columns[LAST_SEQUENCE] == columns[OFFSET_DELTA]
+    once = int(np.count_nonzero((columns[LAST_OFFSET] >= 0) & is_one_batch))
+    timestamp = columns[TIMESTAMP]
+    ended = timestamp[columns[OPEN_FIRST] < 0]
     rules, settings = rules_now(context), context.settings
     key = "producer" if rules.expiry_ms == settings.producer_id_expiration_ms else "transactional"
     first, last = (

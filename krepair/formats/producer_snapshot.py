@@ -44,10 +44,10 @@ ENTRY = Layout(
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 46
-PRODUCER_ID, LAST_OFFSET, TIMESTAMP, OPEN_FIRST = map(
-    ENTRY.names.index, ("producer_id", "last_offset", "timestamp", "current_txn_first_offset")
-)
-"""Columns of ``table``."""
+COLUMN_COUNT = len(ENTRY.names)
+PRODUCER_ID, PRODUCER_EPOCH, LAST_SEQUENCE, LAST_OFFSET = range(4)
+OFFSET_DELTA, TIMESTAMP, COORDINATOR_EPOCH, OPEN_FIRST = range(4, COLUMN_COUNT)
+"""Columns of ``table``, in the order of ``ENTRY``."""
 
 
 class ProducerEntry(NamedTuple):

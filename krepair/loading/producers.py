@@ -134,14 +134,14 @@ class SimulatedProducers:
         if self.end_offset > self._snapshot_offset:
             self._folder.contents[self.end_offset] = tuple(
                 ProducerEntry(
-                    producer_id,
-                    producer.epoch,
-                    -1,
-                    producer.last_offset,
-                    0,
-                    producer.timestamp,
-                    producer.coordinator_epoch,
-                    producer.open_from,
+                    producer_id=producer_id,
+                    producer_epoch=producer.epoch,
+                    last_sequence=-1,
+                    last_offset=producer.last_offset,
+                    offset_delta=0,
+                    timestamp=producer.timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_first_offset=producer.open_from,
                 )
                 for producer_id, producer in self._producers.items()
             )

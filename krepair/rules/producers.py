@@ -15,9 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from krepair.derive.producers import Producers
+from krepair.derive.producers import Producers, is_active
 from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
+from krepair.formats.producer_snapshot import (
+    COLUMN_COUNT,
+    LAST_OFFSET,
+    OPEN_FIRST,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TIMESTAMP,
+)
 from krepair.kernels import classes as c
 from krepair.next_command import COMPARE_REPLICAS, LOG_DIR, Next
 from krepair.rules.model import MarkerPolicy, ProducerSnapshotState, SegmentFacts, Skipped
@@ -70,8 +78,8 @@ class ProducerStates(Producers):
                 self.mixed_epochs = min(self.mixed_epochs, int(offsets.min()))
 
     def active(self, now_ms: int, expiry_ms: int) -> Any:
-        """Mark producers that have an open transaction or wrote within the expiry time: bool[N]."""
-        return self.known & ((self.open_first >= 0) | (now_ms - self.timestamp <= expiry_ms))
+        """Mark known producers that have not expired: bool[N]."""
+        return self.known & is_active(self.open_first, self.timestamp, now_ms, expiry_ms)
 
     def first_open(self) -> tuple[int, int]:
         """Return (first offset, producer id) of the earliest open transaction; (INT64_MAX, -1) if none."""
@@ -133,20 +141,12 @@ def states_by_broker(
 
 def table_of(snapshot: Sequence[ProducerSnapshotState]) -> Int64s:
     """Convert the producers of a snapshot to the form of ``Producers.load``; unneeded columns are -1."""
-    rows = [
-        (
-            producer.producer_id,
-            producer.epoch,
-            -1,
-            producer.last_data_offset,
-            -1,
-            producer.timestamp,
-            -1,
-            producer.open_first_offset,
-        )
-        for producer in snapshot
-    ]
-    return np.array(rows, np.int64).reshape(-1, 8)
+    table: Int64s = np.full((len(snapshot), COLUMN_COUNT), -1, np.int64)
+    for row, producer in zip(table, snapshot, strict=True):
+        row[PRODUCER_ID], row[PRODUCER_EPOCH] = producer.producer_id, producer.epoch
+        row[LAST_OFFSET], row[TIMESTAMP] = producer.last_data_offset, producer.timestamp
+        row[OPEN_FIRST] = producer.open_first_offset
+    return table
 
 
 def states_of(

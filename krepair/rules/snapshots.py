@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from krepair.derive.producers import Producers
+from krepair.derive.producers import Producers, is_active
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version, VersionNumber
 from krepair.formats.damage import Damage, UnknownVersion
@@ -239,7 +239,7 @@ class ProducerTable:
 
     def __init__(self, loaded: Int64s, rows: Sequence[Int64s], log_start: int, rules: StateRules) -> None:
         self.rules = rules
-        loaded = loaded[self._lives(loaded[:, OPEN_FIRST], loaded[:, TIMESTAMP])]
+        loaded = loaded[is_active(loaded[:, OPEN_FIRST], loaded[:, TIMESTAMP], rules.now_ms, rules.expiry_ms)]
         if rules.before(KEEPS_BELOW_LOG_START):  # KAFKA-7190
             loaded = loaded[loaded[:, LAST_OFFSET] >= log_start]
         ids: Int64s = np.unique(np.concatenate([loaded[:, PRODUCER_ID], *(row[:, c.P_ID] for row in rows)]))
@@ -248,17 +248,10 @@ class ProducerTable:
         for row in rows:
             self._known.replay_rows(row)
 
-    def _lives(self, first: Int64s, time: Int64s) -> Any:
-        """Mark producers whose open transaction or timestamp keeps them from expiring."""
-        return (first >= 0) | (self.rules.now_ms - time < self.rules.expiry_ms)
-
     def entries(self) -> Int64s:
         """Return the producers that have not expired, by id: int64[N, 8] for ``producer_snapshot.encode_table``."""
         known = self._known
         # Up to 2.4.0 a marker does not keep its producer from expiring (KAFKA-9144).
         time = known.data_time if self.rules.before(MARKERS_HAVE_TIMES) else known.timestamp
-        stays = known.known & self._lives(known.open_first, time)
-        columns = (known.ids, known.epoch, known.sequence, known.last_data, known.delta, time, known.coordinator,
-                   known.open_first)  # fmt: skip
-        table: Int64s = np.column_stack([column[stays] for column in columns])
-        return table
+        stays = known.known & is_active(known.open_first, time, self.rules.now_ms, self.rules.expiry_ms)
+        return known.table(stays, time)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Literal
 
 import pytest
 
 from krepair.checks.catalogue import RULES
+from krepair.cli import verbs
 from krepair.findings import table as findings_table
 from krepair.fixes.fix import Fix
 from krepair.fixes.table import COMMIT_ORDER, FIXES, owner_of, parse_fixes, requested_fixes, words_of
@@ -33,6 +35,11 @@ def test_the_order_of_commit_names_every_fix_of_partitions_once() -> None:
 
 def test_every_rule_that_the_catalogue_says_a_fix_mends_names_one_that_there_is() -> None:
     assert {rule.fix for rule in RULES.values()} == {"none", *(fix.name for fix in FIXES)}
+
+
+def test_the_help_of_plan_says_what_each_fix_does() -> None:
+    listed = re.findall(r"^    (\w+) {2,}\w", str(verbs.plan.__doc__), re.MULTILINE)
+    assert sorted(listed) == sorted(fix.name for fix in FIXES)
 
 
 def test_words_for_fix_are_taken_as_they_are_shown() -> None:

@@ -129,8 +129,8 @@ def one(epoch: int = 1, data: int = -1, time: int = 0, opened: int = -1) -> Prod
 @pytest.mark.parametrize(
     ("states", "active"),
     [
-        (one(time=100), True),
-        (one(time=99), False),
+        (one(time=101), True),
+        (one(time=100), False),
         (one(time=-1, opened=0), True),
         (ProducerStates(IDS), False),
     ],
