@@ -332,7 +332,9 @@ def _why_not_old(folder: PartitionFolder, intent: Intent, journal: Journal, judg
         elif entry is None:
             return f"{folder.at(name)} is gone"
         elif not (entry == known.get(name) if name in known else folder.holds(name, old)):
-            if not name.endswith(INDEX_SUFFIXES):
+            # Under the recovery guard a start rebuilds indexes. Otherwise krepair's own new index would pass as the
+            # original, which only the work folder has.
+            if not (executor_of(intent).fenced and name.endswith(INDEX_SUFFIXES)):
                 return f"{folder.at(name)} is not the original"
             foreign.append(name)
     return judge(folder, foreign) if foreign else ""
