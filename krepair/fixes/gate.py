@@ -22,7 +22,7 @@ from krepair.fixes.analysis import PartitionAnalysis, log_end_of, next_start_of
 from krepair.fixes.context import Context
 from krepair.fixes.logs import read_logs
 from krepair.fixes.tail.decide import damages_in, map_damaged_logs, maps_of
-from krepair.formats.filenames import log_name, parse_file_name
+from krepair.formats.filenames import log_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
 from krepair.logdir.config import TopicSettings
@@ -115,7 +115,6 @@ def why_unsound(ranges: Sequence[Unsound], first: int, last: int) -> str:
 
 def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], settings: TopicSettings) -> Gaps:
     """Return the reasons for offsets that are missing from a partition's segments, now or after changes."""
-    orphans = (parse_file_name(file.name).base_offset for file in partition.orphan_indexes)
     log_start = view.log_start.offsets.get(partition.key, 0)
     has_line = partition.key in view.cleaner.offsets
     return Gaps(
@@ -123,7 +122,7 @@ def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], setti
         # old entry.
         compacts=settings.compacts or (has_line and not settings.policy_is_known),
         cleaned=view.cleaner.offsets.get(partition.key, log_start),
-        orphans=tuple(sorted({base for base in orphans if base is not None})),
+        orphans=partition.missing_logs,
         lost=tuple(lost_range for change in changes for lost_range in change.lost_inside()),
     )
 

@@ -280,7 +280,9 @@ def _decide_leftovers(
     if reason:
         return LeftoverFacts(decision, new_indexes, (), reason, damaged)
     logs = frozenset(swap.base_offset for swap in log_swaps(partition))
-    removals = decide_removals(partition.leftovers, partition.orphan_indexes, logs, decision, version)
+    removals = decide_removals(
+        partition.leftovers, partition.orphan_indexes, partition.missing_logs, logs, decision, version
+    )
     copies = _only_copies(analysis, decision)
     removed_files = tuple(removal for removal in removals if removal.file.name not in copies)
     return LeftoverFacts(

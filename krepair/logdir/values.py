@@ -212,6 +212,18 @@ class Partition(NamedTuple):
         pending = any(leftover.kind == "swap" for leftover in self.leftovers)
         return bool(self.segments) and not (self.unreadable or pending or self.special_logs)
 
+    @property
+    def missing_logs(self) -> tuple[int, ...]:
+        """Base offsets of indexes whose ``.log`` no broker has renamed: their segments are missing."""
+        renamed = {
+            leftover.base_offset
+            for leftover in self.leftovers
+            if leftover.kind in {"deleted", "swap"}
+            and parse_file_name(leftover.file.name).kind is FileKind.LOG
+        }
+        bases = {parse_file_name(file.name).base_offset for file in self.orphan_indexes} - {None, *renamed}
+        return tuple(sorted(base for base in bases if base is not None))
+
     def files(self) -> tuple[FileRef, ...]:
         """List all regular files of the folder by name, without those in work folders."""
         regular = [file for segment in self.segments for file in segment.files()]

@@ -296,6 +296,7 @@ def no_brokers_name(leftovers: Sequence[Leftover], specials: Sequence[Special]) 
 def decide_removals(
     leftovers: Sequence[Leftover],
     orphan_indexes: Sequence[FileRef],
+    missing_logs: Collection[int],
     log_swaps: Collection[int],
     decision: SwapDecision,
     version: Version,
@@ -308,6 +309,8 @@ def decide_removals(
     Args:
         leftovers: leftovers in the folder.
         orphan_indexes: indexes without a log.
+        missing_logs: base offsets of those whose segments are missing; they stay, because nothing else shows that a
+            transaction may have batches in such a segment.
         log_swaps: base offsets of the ``.log.swap`` files.
         decision: decision on the swaps.
         version: version of the broker that will start next, None if it is not known.
@@ -329,8 +332,8 @@ def decide_removals(
             if leftover.kind == kind:
                 yield Removal(kind, leftover.file, f"{text}; the next start deletes it")
     for orphan in orphan_indexes:
-        if int(orphan.name.partition(".")[0]) not in log_swaps:
-            yield Removal("orphan", orphan, "an index without its log; the next start deletes it")
+        if int(orphan.name.partition(".")[0]) not in {*log_swaps, *missing_logs}:
+            yield Removal("orphan", orphan, "an index of a deleted log; the next start deletes it")
 
 
 def _why_lone_index_swap_removed(version: Version) -> str:

@@ -20,7 +20,7 @@ class Gaps(NamedTuple):
     Attributes:
         compacts: True if the topic's cleanup policy includes ``compact``.
         cleaned: first dirty offset; the log start offset if ``cleaner-offset-checkpoint`` has no entry.
-        orphans: base offsets of index files without a log.
+        orphans: base offsets of index files whose log is missing.
         lost: (first offset, end offset) of ranges that the plan itself removes.
     """
 

@@ -111,12 +111,13 @@ LEFTOVERS = (
     case_of("left-cleaned", "plain", _left(f"{10:020d}.log.cleaned"), "KR601 KR701", "leftovers"),
     case_of("left-deleted", "plain", _left(f"{0:020d}.log.deleted"), "KR601 KR701", "leftovers"),
     case_of("left-index-deleted", "plain", _left(f"{0:020d}.index.deleted"), "KR601 KR701", "leftovers"),
-    case_of("left-orphan-index", "plain", _left(f"{77:020d}.index", bytes(8)), "KR312 KR701", "leftovers"),
-    case_of(
-        "left-index-of-no-segment", "plain", _left(f"{7:020d}.index", bytes(8)), "KR205 KR701", "leftovers"
-    ),
-    case_of(
-        "left-orphan-timeindex", "plain", _left(f"{77:020d}.timeindex", bytes(12)), "KR312 KR701", "leftovers"
+    *(
+        case_of(name, "plain", _left(f"{base:020d}{suffix}", content), rules, "leftovers", mended=False)
+        for name, base, suffix, content, rules in (
+            ("left-orphan-index", 77, ".index", bytes(8), "KR312 KR701"),
+            ("left-index-of-no-segment", 7, ".index", bytes(8), "KR205 KR701"),
+            ("left-orphan-timeindex", 77, ".timeindex", bytes(12), "KR312 KR701"),
+        )
     ),
     case_of("left-swap-of-a-segment", "plain", _swap_of_a_segment, "KR601", "leftovers"),
     case_of(

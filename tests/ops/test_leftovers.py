@@ -360,7 +360,7 @@ def test_names_that_no_broker_makes_are_left_alone_and_named(tmp_path: Path, odd
 def test_orphan_indexes_and_set_aside_files_go_and_come_back(tmp_path: Path) -> None:
     root = txfixture.write_log_dir(tmp_path / "logs")
     folder = root / FOLDER
-    (folder / name(777, ".timeindex")).write_bytes(bytes(12))
+    (folder / name(50, ".timeindex")).write_bytes(bytes(12))
     (folder / name(50, ".log.deleted")).write_bytes(b"old")
     (folder / "anything.deleted").write_bytes(b"old")
     (folder / name(500, ".log.cleaned")).write_bytes(b"half")
@@ -374,7 +374,7 @@ def test_orphan_indexes_and_set_aside_files_go_and_come_back(tmp_path: Path) -> 
         change.size_after for change in part(plan, FOLDER).changes if isinstance(change, ReplaceFile)
     } == {-1}
     apply(plan, chosen)
-    gone = {name(777, ".timeindex"), name(50, ".log.deleted"), "anything.deleted", name(500, ".log.cleaned")}
+    gone = {name(50, ".timeindex"), name(50, ".log.deleted"), "anything.deleted", name(500, ".log.cleaned")}
     assert not gone & files(root)
     assert make_plan(str(root), chosen).plan_id != plan.plan_id
     assert not any(each.changes for each in make_plan(str(root), chosen).partitions)
@@ -403,8 +403,11 @@ def test_what_was_removed_does_not_come_back_beside_another_log(tmp_path: Path, 
     root = txfixture.write_log_dir(tmp_path / "logs")
     folder, chosen = root / FOLDER, options(fixes=("leftovers", "snapshots"))
     (folder / left).write_bytes(b"old")
+    with_log = {name(450, ".log.deleted")} if left == name(450, ".txnindex") else set()
+    for file in with_log:
+        (folder / file).write_bytes(b"")
     plan = make_plan(str(root), chosen)
-    assert [change.files[0].name for change in part(plan, FOLDER).changes] == [left]
+    assert {change.files[0].name for change in part(plan, FOLDER).changes} == {left, *with_log}
     before = (folder / name(100)).read_bytes()
     assert apply(plan, chosen).exit_code == ExitCode.DONE
     for file, content in came.items():
@@ -416,7 +419,7 @@ def test_what_was_removed_does_not_come_back_beside_another_log(tmp_path: Path, 
         next(folder.glob("krepair~*/journal")).write_bytes(b"")
     report = undo(plan, chosen)
     assert report.exit_code in {ExitCode.STALE_PLAN, ExitCode.REFUSED}
-    assert f"{folder / telling}: " in report.results[0].why
+    assert any(f"{folder / telling}: " in one.why for one in report.results)
     assert report.by_hand == ()
     assert not (folder / left).exists()
     if how == "undo":

@@ -426,6 +426,26 @@ def test_it_is_told_and_ended_where_the_log_has_forgotten_it_and_nowhere_else(
         assert closed(planned(log_dir)) == []
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_an_index_whose_segment_is_missing_stays_and_keeps_the_transaction_open_in_every_plan(
+    tmp_path: Path, deleted: bool
+) -> None:
+    """A broker renames the log first, so beside a ``.log.deleted`` the index shows no missing segment."""
+    log_dir = made(tmp_path / "logs", CASES[0])
+    index = log_dir / "t-0" / f"{8:020d}.index"
+    index.write_bytes(b"")
+    if deleted:
+        (log_dir / "t-0" / f"{8:020d}.log.deleted").write_bytes(b"")
+    orphans = [one for one in checked(log_dir).findings if one.rule == "KR205"]
+    assert [(one.file, one.fix) for one in orphans] == [(index.name, "leftovers" if deleted else "none")]
+    both = {"fixes": ("leftovers", "snapshots")}
+    plan = planned(log_dir, **both)
+    assert (bool(closed(plan)), apply(plan, options(**both)).exit_code) == (deleted, ExitCode.DONE)
+    assert index.exists() is not deleted
+    second = planned(log_dir, **both)
+    assert [each.changes for each in second.partitions if each.changes] == []
+
+
 @pytest.mark.parametrize("version", ["", *LOADER_VERSIONS])
 def test_it_is_told_for_each_version(tmp_path: Path, version: str) -> None:
     log_dir = made(tmp_path / "logs", CASES[0])

@@ -226,12 +226,13 @@ def left(kind: str, base: int, suffix: str) -> Leftover:
 def removed(
     *leftovers: Leftover,
     orphans: tuple[str, ...] = (),
+    missing: tuple[int, ...] = (),
     log_swaps: tuple[int, ...] = (),
     decision: SwapDecision | None = None,
     version: Version = None,
 ) -> list[tuple[str, str]]:
     found = decide_removals(
-        leftovers, [file(name) for name in orphans], log_swaps, decision or SwapDecision(), version
+        leftovers, [file(name) for name in orphans], missing, log_swaps, decision or SwapDecision(), version
     )
     return [(one.kind, one.file.name.lstrip("0")) for one in found]
 
@@ -253,9 +254,9 @@ def test_the_indexes_of_a_swap_that_is_completed_stay_and_those_without_a_log_go
     assert removed(own, log, alone, log_swaps=(100,)) == [("index swap", "300.timeindex.swap")]
 
 
-def test_an_orphan_index_stays_where_a_swap_becomes_its_log():
-    orphans = (f"{100:020d}.index", f"{300:020d}.index")
-    assert removed(orphans=orphans, log_swaps=(100,)) == [("orphan", "300.index")]
+def test_an_orphan_index_stays_where_a_swap_becomes_its_log_or_its_segment_is_missing():
+    orphans = (f"{100:020d}.index", f"{300:020d}.index", f"{400:020d}.index")
+    assert removed(orphans=orphans, missing=(400,), log_swaps=(100,)) == [("orphan", "300.index")]
 
 
 def test_files_of_other_programs_are_no_removals():
@@ -270,7 +271,7 @@ def test_files_of_other_programs_are_no_removals():
     ],
 )
 def test_an_index_swap_alone_is_told_as_the_next_broker_treats_it(version: Version, told: str, not_told: str):
-    (one,) = decide_removals([left("swap", 300, ".index.swap")], [], (), SwapDecision(), version)
+    (one,) = decide_removals([left("swap", 300, ".index.swap")], [], (), (), SwapDecision(), version)
     assert told in one.why
     assert not_told not in one.why
 

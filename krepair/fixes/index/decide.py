@@ -18,7 +18,7 @@ from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers.decide import transaction_indexes_disagree
 from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats.broker_version import Version, version_of
-from krepair.formats.filenames import log_name, offset_name, segment_name
+from krepair.formats.filenames import base_offset_of, log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import time_text
 from krepair.logdir.values import FileRef, Segment
@@ -233,13 +233,17 @@ def index_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
             position=problem.position,
             evidence=f"{problem.text}; read_committed consumers see aborted records, or miss committed ones",
         )
+    missing = analysis.partition.missing_logs
     for orphan in analysis.partition.orphan_indexes:
+        is_kept = base_offset_of(orphan.name) in missing
+        sign = "; krepair keeps it, because its segment may be missing" if is_kept else ""
         yield Finding(
             rule="KR205",
             partition=analysis.partition.folder,
             file=orphan.name,
-            evidence=f"{orphan.size} bytes without a .log of that base offset; the next start deletes it",
+            evidence=f"{orphan.size} bytes without a .log of that base offset; the next start deletes it{sign}",
             bytes=orphan.size,
+            fix="none" if is_kept else "",
         )
 
 

@@ -44,6 +44,7 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     SEGMENT_SUFFIXES,
     TIME_INDEX,
+    base_offset_of,
     log_name,
     offset_name,
     segment_name,
@@ -395,7 +396,10 @@ def _measure(context: Context, ranges: Sequence[Range]) -> None:
         )
         if orphan and range_.roll and segments[-1].summary.valid_bytes:
             text = f"{orphan} is without its log, where the new segment would be"
-            range_.leave("leftovers", text, "leftovers")
+            if base_offset_of(orphan) in range_.analysis.partition.missing_logs:
+                range_.leave("leftovers", f"{text}: move it out of the folder, then plan again")
+            else:
+                range_.leave("leftovers", text, "leftovers")
         if range_.left is None:
             _see_epochs(context, range_, segments)
 
