@@ -426,6 +426,30 @@ def test_it_is_told_and_ended_where_the_log_has_forgotten_it_and_nowhere_else(
         assert closed(planned(log_dir)) == []
 
 
+@pytest.mark.parametrize(
+    ("case", "fix"), [("alone", "recovery"), ("point in the active segment", "snapshots")]
+)
+def test_what_a_first_plan_closes_or_ends_a_second_plan_of_markers_may_clean_and_the_third_is_empty(
+    tmp_path: Path, case: str, fix: str
+) -> None:
+    """``recovery`` begins a new active segment, ``snapshots`` ends a stale transaction: ``markers`` may go further."""
+    log_dir = made(tmp_path / "logs", next(one for one in CASES if one.name == case))
+    given = {
+        "fixes": ("markers", fix),
+        "settings": (("cleanup.policy", "compact"), ("delete.retention.ms", "0")),
+        "only_replica": ("*",),
+        "assume_high_watermark": "log-end",
+        "delete_horizon": "newest",
+    }
+    plans = []
+    for _ in range(3):
+        plans.append(planned(log_dir, **given))
+        assert apply(plans[-1], options(**given)).exit_code == ExitCode.DONE
+    changes = [{one.fix for part in plan.partitions for one in part.changes} for plan in plans]
+    assert fix in changes[0]
+    assert changes[1:] == [{"markers"}, set()]
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 def test_an_index_whose_segment_is_missing_stays_and_keeps_the_transaction_open_in_every_plan(
     tmp_path: Path, deleted: bool
