@@ -206,7 +206,7 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str, *
         )
     if undoing and not refused and _can_go_back(folder, intent):
         raise RefusedError(what, next_command=command)
-    goes_on = not undoing and _can_go_on(folder, intent)
+    goes_on = not (undoing or refused) and _can_go_on(folder, intent)
     if goes_on and not executor.kept(folder, intent):
         raise RefusedError(what, next_command=command)
     kept = [name for name in kept_for(folder, intent) if is_displaced(folder, name)]

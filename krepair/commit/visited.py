@@ -317,13 +317,15 @@ def _why_not_old(folder: PartitionFolder, intent: Intent, journal: Journal, judg
     """Describe the first file of a change that is not the original under its own name; empty if there is none."""
     undoing = journal.states[intent.change_id] == "undoing"
     known = listed(journal.listing) if journal.listing is not None and not undoing else {}
-    foreign = []
+    # A start under the recovery guard rebuilds indexes and snapshots. Without one krepair's own new file would pass as
+    # the original, which only the work folder has.
+    rebuilt, foreign = executor_of(intent).fenced, []
     if intent.executor == "segments":
         for name in litter_names(intent):
             if folder.state(name) is not None:
                 return f"{folder.at(name)} waits"
     for name, (old, _) in _pairs(intent).items():
-        if name in intent.snapshots:
+        if rebuilt and name in intent.snapshots:
             continue  # a broker may write or remove snapshots itself
         entry = entry_of(folder, name)
         if old is None:
@@ -332,9 +334,7 @@ def _why_not_old(folder: PartitionFolder, intent: Intent, journal: Journal, judg
         elif entry is None:
             return f"{folder.at(name)} is gone"
         elif not (entry == known.get(name) if name in known else folder.holds(name, old)):
-            # Under the recovery guard a start rebuilds indexes. Otherwise krepair's own new index would pass as the
-            # original, which only the work folder has.
-            if not (executor_of(intent).fenced and name.endswith(INDEX_SUFFIXES)):
+            if not (rebuilt and name.endswith(INDEX_SUFFIXES)):
                 return f"{folder.at(name)} is not the original"
             foreign.append(name)
     return judge(folder, foreign) if foreign else ""

@@ -237,6 +237,28 @@ def test_stopped_before_any_call_the_next_verb_ends_right_or_changes_nothing(
                 assert tree(scene.root) == before, why
 
 
+@pytest.mark.parametrize("build", [files, cut, excise, aside, roll])
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_no_original_is_lost_where_somebody_left_a_file_after_a_stop_and_purge_ends_the_plan(
+    memory_dir: Path, build: Callable[[Scene], Built], verb: str
+) -> None:
+    root, recording = memory_dir / "logs", RecordingDisk(UnsyncedDisk())
+    assert at(root, build, verb, FENCED).run(verb, FENCED, recording)
+    for stop, then in itertools.product(telling_stops(recording.calls), ("apply", "undo")):
+        scene = at(root, build, verb, FENCED)
+        with pytest.raises(SimulatedCrash):
+            scene.run(verb, FENCED, StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
+        put(scene.path / "notes.txt", b"somebody's", 9_000)
+        scene.run(then, FENCED)
+        held = {row[2] for row in tree(scene.root).values()}
+        lost = [file for file, row in scene.before.items() if row[2] not in held]
+        assert lost in ([], [f"{FOLDER}/{name(600)}"] if build is cut else []), (stop, then)
+        done = scene.run("undo", FENCED)
+        rows = {file: row for file, row in tree(scene.root).items() if not file.endswith("notes.txt")}
+        # A log that is kept alone is the last copy: purge leaves it to a person.
+        assert rows == scene.before if done else scene.run("purge", FENCED) or build is aside, (stop, then)
+
+
 def of_logs(found: Tree) -> Tree:
     """The logs, and the clean-shutdown marker: an index can be made again."""
     return {file: row for file, row in found.items() if ".log" in file or file == ".kafka_cleanshutdown"}

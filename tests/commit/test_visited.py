@@ -168,27 +168,6 @@ def test_the_second_name_of_an_original_whose_first_one_is_gone_stays(
     assert set(gone.values()) <= held
 
 
-@pytest.mark.parametrize("then", ["undo", "apply", "purge"])
-def test_a_new_index_of_krepair_never_passes_as_the_original_one(memory_dir: Path, then: str) -> None:
-    index = f"{FOLDER}/{name(0, '.timeindex')}"
-    whole = Scene(memory_dir / "whole", txn_index=False)
-    for stop in calls(whole, "apply"):
-        scene = Scene(memory_dir / f"{stop}", txn_index=False)
-        killed(scene, "apply", stop)
-        put(scene.path / "notes.txt", b"somebody's", 9_000)
-        before = tree(scene.root)
-        results = run(scene, then)
-        after = tree(scene.root)
-        held = {row[2] for row in after.values()}
-        if then == "purge":
-            assert after.get(index) == before.get(index), stop
-        else:
-            assert scene.before[index][2] in held, (stop, results)
-        if then == "undo" and not any(one.failed for one in results):
-            rows = {file: row for file, row in scene.before.items() if file.startswith(FOLDER)}
-            assert {file: row for file, row in after.items() if file in rows} == rows, stop
-
-
 @pytest.mark.parametrize("judged", ["", "an entry is wrong"])
 def test_a_swap_that_a_broker_has_finished_counts_as_done_if_its_indexes_are_true(
     scene: Scene, judged: str
