@@ -304,6 +304,9 @@ class SparkEngine(Engine):
         self._hosts_without_files = set[str]()
         with _warn_if_slower(_REACHING_LOGGED_AFTER_S, slow_start_text(master)):
             self.session = start_session(master)
+        # Asked once: if the JVM is killed later, a wave fails, and the error says so.
+        self._parallelism = int(self.session.sparkContext.defaultParallelism)
+        self._memory = self.session.conf.get("spark.executor.memory", _DEFAULT_MEMORY) or _DEFAULT_MEMORY
         if self.session.conf.get("spark.speculation", "false") == "true":
             raise RefusedError("spark.speculation is on: set it to false", next_command=INLINE)
 
@@ -316,8 +319,7 @@ class SparkEngine(Engine):
         """
         bundles = self._bundles([bytes_to_read(item) for item in items])
         waves = [bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)]
-        memory = self.session.conf.get("spark.executor.memory", _DEFAULT_MEMORY) or _DEFAULT_MEMORY
-        watch = WorkerWatch(self.master, self._executors, _LOG.warning, memory)
+        watch = WorkerWatch(self.master, self._executors, _LOG.warning, self._memory)
         sent = (partial(self._wave, self._table(function, items, wave)) for wave in waves)
         # Several waves run at once, so that no core idles while a wave's last task runs.
         for ended in run_waves(sent, watch.look, self._cancel):
@@ -367,7 +369,7 @@ class SparkEngine(Engine):
     def _bundles(self, sizes: Sequence[int]) -> list[range]:
         """Bundle items into tasks, the largest first, so that no large task runs alone at the end."""
         return sorted(
-            bundled(sizes, self._parallelism()),
+            bundled(sizes, self._parallelism),
             key=lambda members: -sum(sizes[member] for member in members),
         )
 
@@ -391,9 +393,6 @@ class SparkEngine(Engine):
     def _wave(self, table: pa.Table) -> list[Row]:
         return [(int(row["index"]), bytes(row["done"])) for row in self.frame(table).collect()]
 
-    def _parallelism(self) -> int:
-        return int(self.session.sparkContext.defaultParallelism)
-
     def _executors(self) -> int:
         """Count the session's workers; -1 if unknown or if this process does the work."""
         if self.master.startswith("local"):
@@ -409,7 +408,10 @@ class SparkEngine(Engine):
 
     def close(self) -> None:
         """Stop the session."""
-        self.session.stop()
+        with contextlib.suppress(
+            Exception
+        ):  # a JVM that is gone has stopped, and must not hide why the work failed
+            self.session.stop()
 
 
 def _failed_to_read(result: Any, depth: int = 2) -> bool:
