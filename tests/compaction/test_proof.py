@@ -90,7 +90,7 @@ def done(tmp_path: Path, request: pytest.FixtureRequest) -> Done:
     partition.segment(data(14, 1))
     folder = partition.write()
     segments, snapshots = naive.read_partition(folder)
-    rules = rules_of(naive.Rules(now_ms=NOW_MS, horizon_ms=NOW_MS, segment_bytes=100_000, expiration_ms=0))
+    rules = rules_of(naive.Rules(now_ms=NOW_MS, horizon_ms=NOW_MS, segment_bytes=100_000, expiration_ms=1))
     ours = compacted(folder, policy_of(rules, Held(tuple(segments), snapshots)))
     return Done(folder, ours, written(ours.logs, folder, folder / "krepair~results"), codec)
 
