@@ -51,7 +51,7 @@ def marked(root: Path, kind: str, *, with_log: bool = True) -> Path:
     return folder
 
 
-LEFT = {name(777, ".timeindex"), name(50, ".log.deleted"), "x.deleted", name(500, ".log.cleaned")}
+LEFT = {name(50, ".timeindex"), name(50, ".log.deleted"), "x.deleted", name(500, ".log.cleaned")}
 """What ``leftovers`` removes."""
 
 
