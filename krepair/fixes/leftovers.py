@@ -646,7 +646,7 @@ def _mistaken_for_logs(partition: Partition) -> Iterator[Finding]:
 def _severity(analysis: PartitionAnalysis, leftover: Leftover) -> Severity | None:
     """Return CONFUSING for files that every start deletes, unless a swap or a possible only copy is involved."""
     facts = analysis.result(LEFTOVERS_RESULT)
-    swaps = any(other.kind == "swap" for other in analysis.partition.leftovers)
+    swaps = bool(analysis.partition.waiting_swap)
     loses = swaps or (facts is not None and leftover.file.name in facts.copies)
     return Severity.CONFUSING if leftover.kind in {"deleted", "cleaned"} and not loses else None
 
@@ -691,7 +691,7 @@ def _evidence(analysis: PartitionAnalysis, leftover: Leftover) -> str:
 def swap_forecast(analysis: PartitionAnalysis) -> str:
     """Describe what the next start does with the swaps of a partition; empty without a swap."""
     facts = analysis.result(LEFTOVERS_RESULT)
-    if facts is None or not any(leftover.kind == "swap" for leftover in analysis.partition.leftovers):
+    if facts is None or not analysis.partition.waiting_swap:
         return ""
     if facts.skip_reason:
         return (

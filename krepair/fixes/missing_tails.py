@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from krepair.commit.mend import CUT
 from krepair.commit.steps import Names
-from krepair.fixes.untouched import waits_for_leftovers
 from krepair.formats.batch_front import FRONT_BYTES, batch_front
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
 from krepair.formats.java_numbers import INT64_MAX
@@ -104,8 +103,8 @@ def _missing_tail_of(
 
 def _has_no_log(partition: Partition) -> bool:
     """Return whether every ``.log`` is missing, and no other file may become one."""
-    nothing = not partition.segments and not partition.special_logs and not partition.unreadable
-    return nothing and not waits_for_leftovers(partition)
+    files = (partition.segments, partition.special_logs, partition.unreadable, partition.waiting_swap)
+    return not any(files)
 
 
 def end_now(view: LogDir, analysis: PartitionAnalysis) -> int | None:

@@ -326,7 +326,7 @@ class _Files:
     def as_found(self, versions: Sequence[VersionNumber], *, whole: bool) -> LoadedLog | None:
         """Return the log as it is if no file that a start may read is wrong; else None."""
         partition, analysis = self._analysis.partition, self._analysis
-        if not self._parts or any(leftover.kind == "swap" for leftover in partition.leftovers):
+        if not self._parts or partition.waiting_swap:
             return None
         if any(self._is_wrong(part, whole=whole) for part in self._parts):
             return None

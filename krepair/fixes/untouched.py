@@ -16,31 +16,22 @@ _BESIDE: ResultKey[PartitionAnalysis] = ResultKey("beside leftovers")
 LEFTOVERS_FIRST: Final = Next.of("plan", LOG_DIR, "--fix", "leftovers", out=PLAN)
 
 
-def waits_for_leftovers(partition: Partition) -> bool:
-    """Return whether a swap must be finished before any other fix touches the partition.
+def waits_for_leftovers_alone(partition: Partition, settings: TopicSettings) -> bool:
+    """Return whether a swap is the only reason why a partition's files are not changed.
 
     A start deletes a ``.cleaned`` and reads the other files as they are, so a ``.cleaned`` alone is no obstacle.
     """
-    return any(leftover.kind == "swap" for leftover in partition.leftovers)
-
-
-def waits_for_leftovers_alone(partition: Partition, settings: TopicSettings) -> bool:
-    """Return whether a swap is the only reason why a partition's files are not changed."""
-    return waits_for_leftovers(partition) and not _why_never_touched(partition, settings)
+    return bool(partition.waiting_swap) and not _why_never_touched(partition, settings)
 
 
 def why_untouched(partition: Partition, settings: TopicSettings) -> str:
     """Return why a partition's files are not changed, or empty."""
     never = _why_never_touched(partition, settings)
-    if never or not waits_for_leftovers(partition):
+    if never or not partition.waiting_swap:
         return never
     return (
-        f"{_first_swap(partition)} waits to be finished by a broker; first --fix leftovers, then plan again"
+        f"{partition.waiting_swap} waits to be finished by a broker; first --fix leftovers, then plan again"
     )
-
-
-def _first_swap(partition: Partition) -> str:
-    return next(leftover.file.name for leftover in partition.leftovers if leftover.kind == "swap")
 
 
 def _why_never_touched(partition: Partition, settings: TopicSettings) -> str:
@@ -84,7 +75,7 @@ def left_for_leftovers(partition: Partition, repairs: str) -> Skipped:
         repairs: files that would be repaired, such as ``indexes``.
     """
     first = f"first --fix leftovers, then plan its {repairs} again"
-    why = f"{_first_swap(partition)}: a broker left it, and one plan cannot repair both: {first}"
+    why = f"{partition.waiting_swap}: a broker left it, and one plan cannot repair both: {first}"
     return Skipped("leftovers", why, LEFTOVERS_FIRST, damaged=True)
 
 

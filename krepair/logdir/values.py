@@ -207,10 +207,14 @@ class Partition(NamedTuple):
         )
 
     @property
+    def waiting_swap(self) -> str:
+        """Name of the first swap that a broker would finish, empty without one."""
+        return next((leftover.file.name for leftover in self.leftovers if leftover.kind == "swap"), "")
+
+    @property
     def has_an_end(self) -> bool:
         """True if the last segment is certainly the one to which a broker would append."""
-        pending = any(leftover.kind == "swap" for leftover in self.leftovers)
-        return bool(self.segments) and not (self.unreadable or pending or self.special_logs)
+        return bool(self.segments) and not (self.unreadable or self.waiting_swap or self.special_logs)
 
     @property
     def missing_logs(self) -> tuple[int, ...]:

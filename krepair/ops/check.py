@@ -27,7 +27,6 @@ from krepair.fixes.index.decide import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers.decide import MARKER_CLASSES, left_alone, sum_tallies
 from krepair.fixes.next_start import simulate_next_starts
 from krepair.fixes.table import FIXES, command_for, requested_fixes
-from krepair.fixes.untouched import waits_for_leftovers
 from krepair.formats.kafka_versions import release_of
 from krepair.kernels import classes as c
 from krepair.logdir.cluster import ClusterView, view_of_image
@@ -257,7 +256,7 @@ def _check_one(
     held = held_by_start(view, context.version)
     skipped = [(analysis, left_alone(analysis)) for analysis in analyses]
     uncleanable = [analysis for analysis, reason in skipped if reason is not None and reason.damaged]
-    waiting = {analysis.partition.folder for analysis in analyses if waits_for_leftovers(analysis.partition)}
+    waiting = {analysis.partition.folder for analysis in analyses if analysis.partition.waiting_swap}
     tiered = {analysis.partition.folder for analysis in analyses if analysis.settings.tiered}
     findings = with_next_commands(
         view.path, list(all_findings(directory)), _best_modes(context), waiting, tiered

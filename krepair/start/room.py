@@ -327,7 +327,7 @@ def _left_behind(part: Partition) -> Iterator[FileRef]:
     ``.deleted`` file after the last segment may be the only copy of records that a start has cut.
     """
     last = max((segment.base_offset for segment in part.segments), default=-1)
-    swaps = any(leftover.kind == "swap" for leftover in part.leftovers)
+    swaps = bool(part.waiting_swap)
     for leftover in part.leftovers:
         if (leftover.kind == "deleted" and leftover.base_offset <= last) or (
             leftover.kind == "cleaned" and not swaps

@@ -15,12 +15,12 @@ from krepair.fixes.analysis import PartitionAnalysis, ResultKey, next_start_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.fix import Proposal, skipped_for_leftovers
 from krepair.fixes.logs import Ranges, next_base_of
-from krepair.fixes.untouched import analysis_apart, waits_for_leftovers, why_untouched
+from krepair.fixes.untouched import LEFTOVERS_FIRST, analysis_apart, why_untouched
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.kernels.classes import D_OFFSET_ORDER
 from krepair.logdir.values import LogDir
-from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
+from krepair.next_command import NOTHING, PLAN, Next
 from krepair.options import Options, consents_of
 from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import (
@@ -303,11 +303,7 @@ def check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) -> 
         if why and any(parts_of_consent(text)[1] == folder for text in mine):
             raise UsageError(
                 f"--accept-data-loss: {folder}: its logs are not changed: {why}",
-                next_command=(
-                    Next.of("plan", LOG_DIR, "--fix", "leftovers", out=PLAN)
-                    if waits_for_leftovers(analysis.partition)
-                    else NOTHING
-                ),
+                next_command=(LEFTOVERS_FIRST if analysis.partition.waiting_swap else NOTHING),
             )
 
 
