@@ -259,9 +259,6 @@ def _this_user() -> str:
     return f"user {os.geteuid()}"
 
 
-# -- what apply rests on: the directories of other brokers are held, or say the same as when the plan was made
-
-
 # -- a partition
 
 

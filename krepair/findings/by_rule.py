@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import RULES, Finding, Severity, severity_of
 from krepair.findings.reports import RuleSummary
+from krepair.fixes.gate import LEFTOVERS_FIRST
 from krepair.fixes.table import FIXES
-from krepair.fixes.untouched import LEFTOVERS_FIRST
 from krepair.next_command import NOTHING, PLAN, Next
 
 WORST_FIRST: Final = {severity: place for place, severity in enumerate(Severity)}

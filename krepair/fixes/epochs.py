@@ -11,10 +11,9 @@ from krepair.fixes.analysis import PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context
 from krepair.fixes.files import RebuiltFile, rebuild_change
 from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
-from krepair.fixes.gate import uncertain_offsets
+from krepair.fixes.gate import analysis_apart, uncertain_offsets, waits_for_leftovers_alone, why_untouched
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.untouched import analysis_apart, waits_for_leftovers_alone, why_untouched
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import Damage, UnknownVersion
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, log_name

@@ -18,9 +18,9 @@ from krepair.errors import UsageError
 from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context
 from krepair.fixes.files import RebuiltFile, stage_again
+from krepair.fixes.gate import analyses_apart, left_for_leftovers, why_untouched
 from krepair.fixes.second_readings import SecondReading, as_planned, check_removed
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.untouched import analyses_apart, left_for_leftovers, why_untouched
 from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options, consents_of

@@ -112,7 +112,7 @@ def end_now(view: LogDir, analysis: PartitionAnalysis) -> int | None:
 
     Bytes that only a torn write can have left behind do not count.
     """
-    from krepair.fixes.tail.decide import damaged_logs, damages_in, maps_of
+    from krepair.fixes.damage import damaged_logs, damages_in, maps_of
 
     if not analysis.segments or len(analysis.segments) != len(analysis.partition.segments):
         return None

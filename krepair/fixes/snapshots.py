@@ -17,12 +17,11 @@ from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import RebuiltFile, rebuild_change, removal_change
 from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
 from krepair.fixes.forgotten import Open, OpenTransactions, ScanFrom
-from krepair.fixes.gate import gaps_of
+from krepair.fixes.gate import analysis_apart, gaps_of, waits_for_leftovers_alone, why_untouched
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.next_start import simulate_next_starts
 from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES, read_snapshot_file
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.untouched import analysis_apart, waits_for_leftovers_alone, why_untouched
 from krepair.formats import producer_snapshot
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import version_of

@@ -53,6 +53,3 @@ def show_view(plan: Plan, path: str, observed: DiskObservation | str = "not look
         observed: observation of the plan's disk, or the reason why there is none.
     """
     return plan_view(plan, page_context_of(plan, path)._replace(observed=observed))
-
-
-# -- ``apply --expect DIGEST``: only the plan that was approved is carried out

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from krepair.engine.items import Failed
 from krepair.fixes.analysis import NEXT_START, PartitionAnalysis, indexes_of, log_end_of, next_start_of
+from krepair.fixes.damage import damaged_logs
 from krepair.fixes.epochs import EPOCHS_RESULT, read_epochs_file
-from krepair.fixes.tail.decide import damaged_logs
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import log_name, offset_name
 from krepair.formats.words import count_text

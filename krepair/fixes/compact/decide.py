@@ -13,9 +13,9 @@ from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import has_cleaner_entry, waiting_segments
 from krepair.fixes.evidence import OTHERS, NotKnownError, forget_logs, rows_elsewhere
+from krepair.fixes.gate import cannot_compact
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers.decide import COMPACT_RESULT, KeyFacts, left_by_a_start, policy_or_left
-from krepair.fixes.untouched import cannot_compact
 from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
 from krepair.formats.words import count_text
 from krepair.logdir.config import TopicSettings

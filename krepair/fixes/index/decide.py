@@ -13,10 +13,9 @@ from krepair.engine.items import Failed, LogsItem
 from krepair.fixes.analysis import INDEXES_RESULT, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import replaced
-from krepair.fixes.gate import Unsound, unsound_ranges, why_unsound
+from krepair.fixes.gate import Unsound, unsound_ranges, waits_for_leftovers_alone, why_unsound, why_untouched
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers.decide import transaction_indexes_disagree
-from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats.broker_version import Version, version_of
 from krepair.formats.filenames import base_offset_of, log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX

@@ -12,6 +12,7 @@ from krepair.engine.items import Failed
 from krepair.fixes.analysis import PartitionAnalysis, indexes_of
 from krepair.fixes.context import Context
 from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
+from krepair.fixes.gate import analysis_apart, why_untouched
 from krepair.fixes.index.decide import (
     index_changes,
     index_findings,
@@ -21,7 +22,6 @@ from krepair.fixes.index.decide import (
 )
 from krepair.fixes.second_readings import SecondReading, verify_transaction_indexes
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.untouched import analysis_apart, why_untouched
 from krepair.formats.filenames import segment_name
 from krepair.logdir.values import Partition
 from krepair.next_command import PLAN, Next

@@ -406,18 +406,3 @@ def _merged_away_snapshots(partition: Partition, sources: Sequence[SourceSegment
     """Return the snapshots of merged segments, never the newest; a broker since 2.8 deletes them too (KAFKA-9393)."""
     gone = {source.base_offset for source in sources[1:]}
     return tuple(snapshot.file.name for snapshot in partition.snapshots[:-1] if snapshot.offset in gone)
-
-
-# -- apply
-
-
-# -- copy
-
-
-# -- recheck
-
-
-# -- finish
-
-
-# -- verify

@@ -8,6 +8,7 @@ from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context
 from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
 from krepair.fixes.fix import Compacted, Fix, Proposal, Purpose
+from krepair.fixes.gate import cannot_compact
 from krepair.fixes.logs import read_logs
 from krepair.fixes.markers.decide import (
     MARKERS_RESULT,
@@ -20,7 +21,6 @@ from krepair.fixes.markers.decide import (
 )
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.untouched import cannot_compact
 from krepair.logdir.values import Partition
 from krepair.rules.model import Skipped
 

@@ -20,10 +20,11 @@ from krepair.derive.epochs import epochs_of_log
 from krepair.engine.items import Failed, LogsItem
 from krepair.fixes.analysis import LogFacts, PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context, log_start_left, place_of
+from krepair.fixes.damage import damaged_logs, damages_in, map_damaged_logs
 from krepair.fixes.epochs import log_start_of, read_epochs_file
 from krepair.fixes.files import RECOVERED, rebuild_change, removal_change
 from krepair.fixes.fix import Proposal
-from krepair.fixes.gate import missing_in_range
+from krepair.fixes.gate import missing_in_range, waits_for_leftovers_alone, why_untouched
 from krepair.fixes.index.decide import (
     index_changes,
     inspect_indexes,
@@ -34,8 +35,7 @@ from krepair.fixes.index.decide import (
 from krepair.fixes.logs import parts_after, read_logs_after
 from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.snapshots import analyze_snapshots, rules_now, target_of
-from krepair.fixes.tail.decide import TAIL_RESULT, damaged_logs, damages_in, decide, map_damaged_logs
-from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
+from krepair.fixes.tail.decide import TAIL_RESULT, decide
 from krepair.formats.checkpoint import encode_epochs
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from krepair.errors import UsageError
 from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context
+from krepair.fixes.damage import damages_in, map_damaged_logs
 from krepair.fixes.fix import Fix, Proposal, Purpose
+from krepair.fixes.gate import analyses_apart, why_untouched
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
@@ -18,12 +20,9 @@ from krepair.fixes.tail.decide import (
     TAIL_RESULT,
     check_untouched,
     damage_findings,
-    damages_in,
     decide,
-    map_damaged_logs,
     skipped_proposal,
 )
-from krepair.fixes.untouched import analyses_apart, why_untouched
 from krepair.options import consents_of
 from krepair.rules.tail import wrong_consent
 
